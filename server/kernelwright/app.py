@@ -12,7 +12,20 @@ from typing import Any
 from kernelwright.checks import run_checks
 from kernelwright.errors import InputsNeeded, StaleProposal, UsageError
 from kernelwright.history import SqliteHistory
-from kernelwright.model import Candidate, Document, Domain, Finding, Inputs, Outcome, Passed, Proposed, Starting, Target, Task, Verdict
+from kernelwright.model import (
+    Candidate,
+    Document,
+    Domain,
+    Finding,
+    Inputs,
+    Outcome,
+    Passed,
+    Proposed,
+    Starting,
+    Target,
+    Task,
+    Verdict,
+)
 from kernelwright.pipeline import Pipeline
 from kernelwright.ports import CandidateWorker, History, ReferenceWorker, Report, TritonApi, ignore
 from kernelwright.providers.table import create
@@ -113,7 +126,13 @@ class App:
     # --- running things
 
     async def generate(
-        self, document: Document, qualname: str, *, inputs: str | None = None, instruction: str = "", report: Report = ignore
+        self,
+        document: Document,
+        qualname: str,
+        *,
+        inputs: str | None = None,
+        instruction: str = "",
+        report: Report = ignore,
     ) -> Outcome:
         """The whole request; see `Pipeline.run`. Cancelling it kills the workers."""
         target = find_target(document, qualname)
@@ -130,7 +149,13 @@ class App:
         return outcome
 
     async def verify(
-        self, document: Document, qualname: str, candidate: Candidate, *, inputs: str | None = None, report: Report = ignore
+        self,
+        document: Document,
+        qualname: str,
+        candidate: Candidate,
+        *,
+        inputs: str | None = None,
+        report: Report = ignore,
     ) -> tuple[Task, Verdict]:
         """Check someone's kernel against the function: static checks and the verifier, no provider."""
         target = find_target(document, qualname)

@@ -141,7 +141,14 @@ class Inputs:
 # --- Graph -----------------------------------------------------------------------------------------------------------
 
 GraphClass = Literal[
-    "pointwise", "row reduction", "full reduction", "scan", "matmul with epilogue", "attention", "gather/scatter", "other"
+    "pointwise",
+    "row reduction",
+    "full reduction",
+    "scan",
+    "matmul with epilogue",
+    "attention",
+    "gather/scatter",
+    "other",
 ]
 
 

@@ -34,11 +34,8 @@ from kernelwright.model import (
     Verdict,
     digest,
 )
-from kernelwright.ports import History, Provider, ReferenceWorker, Report, TritonApi, Verifier
+from kernelwright.ports import History, Provider, ReferenceWorker, Report, Verifier
 from kernelwright.settings import BudgetSettings
-
-StaticCheck = Callable[[Candidate, Task, TritonApi], Finding | None]
-Assemble = Callable[[Candidate, Passed], str]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from kernelwright.app import App
 from kernelwright.cli import render
 from kernelwright.errors import BadInputs, UsageError
-from kernelwright.model import Candidate, Declined, Document, Failed, Kept, Outcome, Passed, Proposed
+from kernelwright.model import Candidate, Declined, Document, Failed, Kept, Passed, Proposed
 
 STATUS: dict[type, int] = {Proposed: 0, Declined: 3, Failed: 4, Kept: 5}
 
@@ -138,5 +138,3 @@ def write_text(path: str, text: str) -> None:
     if original.exists():
         temporary.chmod(original.stat().st_mode & 0o7777)
     temporary.replace(path)
-
-

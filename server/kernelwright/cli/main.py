@@ -1,4 +1,7 @@
-"""Arguments → app → text or JSON. Exit status: 0 proposed or passed · 3 declined · 4 failed or refuted · 5 kept · 2 usage · 1 our own fault."""
+"""Arguments → app → text or JSON.
+
+Exit status: 0 proposed or passed · 3 declined · 4 failed or refuted · 5 kept · 2 usage · 1 our own fault.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     profile = _command(commands_, "profile", commands.profile, "bytes, flops, floor; times where there is a GPU")
     profile.add_argument("candidate", nargs="?", metavar="CANDIDATE.py[::ENTRY]")
     _command(commands_, "analyse", commands.analyse, "the targets of a file and their class", target="FILE[::QUALNAME]")
-    _command(commands_, "doctor", commands.doctor, "what this machine can do, and what to do about the rest", target=None)
+    _command(
+        commands_, "doctor", commands.doctor, "what this machine can do, and what to do about the rest", target=None
+    )
     commands_.add_parser("serve", help="the language server on standard input and output")
     return parser
 
@@ -84,7 +89,9 @@ def _command(
     parser: argparse.ArgumentParser = parent.add_parser(name, help=summary, description=summary)
     if target:
         parser.add_argument("target", metavar=target)
-        parser.add_argument("--inputs", metavar="SRC", help="PATH.py:FUNCTION or a literal: 'x: bf16[8192, 4096], eps=1e-6'")
+        parser.add_argument(
+            "--inputs", metavar="SRC", help="PATH.py:FUNCTION or a literal: 'x: bf16[8192, 4096], eps=1e-6'"
+        )
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--interpreter", help="the Python that has torch and Triton (default: this one)")
     parser.add_argument("--root", help="the folder that imports start from (default: the current one)")

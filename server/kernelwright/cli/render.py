@@ -85,7 +85,11 @@ def outcome_json(outcome: Outcome, provider: str, diff: str | None) -> dict[str,
             note = None if measurement else "there is no GPU on this machine: the kernel was checked, not timed"
             timed = _measurement(measurement)
             return base | {
-                "reason": note, "verdict": verdict_json(passed), "source": source, "measurement": timed, "evidence": evidence.id,
+                "reason": note,
+                "verdict": verdict_json(passed),
+                "source": source,
+                "measurement": timed,
+                "evidence": evidence.id,
             }
         case Kept(_, passed, measurement, source):
             reason = "correct, but not faster than torch.compile: keep that"

@@ -130,10 +130,9 @@ def typical_sizes(graph: Graph) -> dict[str, int]:
     chosen: dict[str, int] = {}
     for position, (name, size) in enumerate(graph.symbols.items()):
         wanted = min(size, 96) if name in rows else min(size, 3 + position % 2)
-        chosen[name] = next(
-            (trial for trial in (wanted + 1, wanted, wanted + 2, size) if _holds(graph, {**graph.symbols, **chosen, name: trial})),
-            size,
-        )
+        trials = (wanted + 1, wanted, wanted + 2)
+        held = (trial for trial in trials if _holds(graph, {**graph.symbols, **chosen, name: trial}))
+        chosen[name] = next(held, size)
     return chosen
 
 

@@ -192,9 +192,7 @@ class CaseVerifier:
             if item.folder not in kept:
                 shutil.rmtree(item.folder, ignore_errors=True)
 
-    async def _shrink(
-        self, task: Task, state: _Progress, graph: Graph, variant: Variant, failure: Failure
-    ) -> Failure:
+    async def _shrink(self, task: Task, state: _Progress, graph: Graph, variant: Variant, failure: Failure) -> Failure:
         """A simpler case that still fails in the same way, found greedily within a few attempts."""
         if failure.finding.code.startswith(("K4", "K5")):
             return failure

@@ -1,0 +1,99 @@
+"""The plan is pure, so these are tables over what it yields."""
+
+from dataclasses import replace
+
+import pytest
+from samples import GRAPH, TASK
+
+from kernelwright.model import Case, Placeholder
+from kernelwright.verify.domain import from_graph, matches, narrow, pair
+from kernelwright.verify.plan import GPU, INTERPRETER, LAYOUTS, VALUES, fits, plan, shrink_to, typical_sizes
+from kernelwright.verify.shrink import smaller
+
+VARIANT = from_graph(GRAPH)
+CASES = plan(TASK, GRAPH, VARIANT, INTERPRETER)
+
+
+def test_the_users_call_comes_first_with_its_real_row_length():
+    first = CASES[0]
+    assert (first.call, first.values, first.layout, first.dtype) == (0, "user", "user", None)
+    assert first.sizes == {"s0": 16, "s1": 4096}
+
+
+def test_a_gpu_runs_the_users_call_whole():
+    assert plan(TASK, GRAPH, VARIANT, GPU)[0] == Case(call=0, device="cuda")
+
+
+def test_every_kind_is_there():
+    assert {case.values for case in CASES} == {"user", *VALUES}
+    assert {case.layout for case in CASES} == {"user", *LAYOUTS}
+    assert {case.dtype for case in CASES} == {None, "float32", "bfloat16", "float16"}
+    assert len({case.seed for case in CASES}) > 5
+    assert any(case.scalars for case in CASES)
+    swept = {case.sizes["s1"] for case in CASES if case.sizes}
+    assert {0, 1, 2, 31, 255, 256, 257, 1031, 4096} <= swept
+
+
+def test_no_case_twice_and_all_within_limits():
+    described = [(case.describe(), tuple(case.scalars.items())) for case in CASES]
+    assert len(described) == len(set(described))
+    assert all(fits(GRAPH, {**GRAPH.symbols, **case.sizes}, INTERPRETER) for case in CASES)
+
+
+def test_it_is_the_same_every_time():
+    assert plan(TASK, GRAPH, VARIANT, INTERPRETER) == CASES
+
+
+def test_guards_bound_the_sizes():
+    graph = replace(GRAPH, guards=("s1 % 2 == 0",))
+    cases = plan(TASK, graph, from_graph(graph), INTERPRETER)
+    assert cases
+    assert all({**graph.symbols, **case.sizes}["s1"] % 2 == 0 for case in cases)
+    assert typical_sizes(graph)["s1"] % 2 == 0
+
+
+def test_mixed_dtypes_stay_as_they_are():
+    weight = Placeholder("w", "w", "bfloat16", ("s1",))
+    graph = replace(GRAPH, placeholders=(*GRAPH.placeholders, weight))
+    assert {case.dtype for case in plan(TASK, graph, from_graph(graph), INTERPRETER)} == {None}
+
+
+def test_shrinking_a_call_keeps_rows_before_columns():
+    assert shrink_to(GRAPH, {"s0": 100_000, "s1": 4096}, INTERPRETER)["s1"] == 4096
+    assert fits(GRAPH, shrink_to(GRAPH, {"s0": 2, "s1": 10_000_000}, INTERPRETER), INTERPRETER)
+
+
+def test_a_claim_about_another_graph_covers_nothing():
+    other = replace(GRAPH, placeholders=(Placeholder("x", "x", "float32", ("s0",)),))
+    assert matches(VARIANT, GRAPH)
+    assert not matches(VARIANT, other)
+    assert pair(TASK, (from_graph(other),)) == ()
+    assert pair(TASK, ()) == ((GRAPH, VARIANT),)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (Case(0, layout="transposed"), "contiguous tensors only"),
+        (Case(0, sizes={"s0": 0, "s1": 9}), "s0 at least 1"),
+        (Case(0, sizes={"s0": 1, "s1": 9}), "s0 at least 2"),
+        (Case(0, dtype="float16"), "not float16"),
+        (Case(0, dtype="float32"), None),
+        (Case(0, values="nonfinite"), None),
+        (Case(0, sizes={"s0": 3, "s1": 9}), None),
+    ],
+)
+def test_narrowing(case, words):
+    narrowed = narrow(VARIANT, case, "float32")
+    assert (narrowed[1] if narrowed else None) == words
+    if narrowed:
+        assert narrowed[0] != VARIANT
+
+
+def test_smaller_cases_change_one_thing():
+    case = Case(0, sizes={"s0": 5, "s1": 257}, layout="stepped", values="large", scalars={"factor": 3.0})
+    shrunk = list(smaller(case, GRAPH))
+    assert replace(case, layout="contiguous") in shrunk
+    assert replace(case, values="normal") in shrunk
+    assert replace(case, sizes={"s0": 1, "s1": 257}) in shrunk
+    assert all(other != case for other in shrunk)
