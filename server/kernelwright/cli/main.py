@@ -51,7 +51,9 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {"provider": getattr(arguments, "provider", None), "interpreter": arguments.interpreter}
+    given: dict[str, Any] = {"provider": getattr(arguments, "provider", None), "interpreter": arguments.interpreter}
+    if getattr(arguments, "seconds", None) is not None:
+        given["verify"] = {"seconds": arguments.seconds}
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -71,8 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--provider", help="builtin (the default), anthropic or openai")
     generate.add_argument("--instruction", default="", help="what to ask of the provider, in words")
     generate.add_argument("--apply", action="store_true", help="write the edit into the file")
+    generate.add_argument("--seconds", type=float, help="how long the checking of values may take")
     verify = _command(commands_, "verify", commands.verify, "check someone's kernel against the function")
     verify.add_argument("candidate", metavar="CANDIDATE.py[::ENTRY]")
+    verify.add_argument("--seconds", type=float, help="how long the checking of values may take")
     profile = _command(commands_, "profile", commands.profile, "bytes, flops, floor; times where there is a GPU")
     profile.add_argument("candidate", nargs="?", metavar="CANDIDATE.py[::ENTRY]")
     _command(commands_, "analyse", commands.analyse, "the targets of a file and their class", target="FILE[::QUALNAME]")
