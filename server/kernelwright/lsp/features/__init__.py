@@ -1,0 +1,1 @@
+"""One feature of the protocol a module, each with `register(server)`. Handlers look up, call and convert."""

@@ -1,0 +1,149 @@
+"""The words of the project → LSP's types and Markdown. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.workspace import PositionCodec, ServerTextPosition
+
+from kernelwright.lsp.endpoint import split_lines
+from kernelwright.model import Json, Span, Target
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Columns in code points ↔ the client's units, for one text."""
+
+    codec: PositionCodec
+    lines: Sequence[str]
+
+    def range(self, span: Span) -> lsp.Range:
+        """A span as the client counts."""
+        return lsp.Range(
+            self._position(span.start_line, span.start_column), self._position(span.end_line, span.end_column)
+        )
+
+    def line(self, number: int) -> lsp.Range:
+        """The text of a 0-based line, without its indentation and its end."""
+        text = self.lines[number] if number < len(self.lines) else ""
+        start = len(text) - len(text.lstrip())
+        return self.range(Span(number, start, number, max(start, len(text.rstrip()))))
+
+    def name(self, target: Target) -> lsp.Range:
+        """The target's name on its `def` line; the whole line where it stands on a later one."""
+        text = self.lines[target.def_line] if target.def_line < len(self.lines) else ""
+        before, found, _ = text.partition(f"def {target.name}")
+        if not found:
+            return self.line(target.def_line)
+        start = len(before) + len("def ")
+        return self.range(Span(target.def_line, start, target.def_line, start + len(target.name)))
+
+    def _position(self, line: int, column: int) -> lsp.Position:
+        if line >= len(self.lines):
+            return lsp.Position(line, 0)
+        return self.codec.position_to_client_units(self.lines, ServerTextPosition(line, column))
+
+
+def text_edits(positions: Positions, before: str, after: str) -> list[lsp.TextEdit]:
+    """The least whole-line edits from one text to the other; the untouched lines between them stay untouched."""
+    old, new = split_lines(before), split_lines(after)
+    edits = []
+    for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            span = Span(*_line_start(old, start), *_line_start(old, end))
+            edits.append(lsp.TextEdit(positions.range(span), "".join(new[new_start:new_end])))
+    return edits
+
+
+def _line_start(lines: Sequence[str], line: int) -> tuple[int, int]:
+    """Where a line starts; past a last line without an end, that is that line's end."""
+    if 0 < line == len(lines) and not lines[-1].endswith(("\n", "\r")):
+        return line - 1, len(lines[-1])
+    return line, 0
+
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+
+def evidence_table(evidence: Mapping[str, Any]) -> str:
+    """`model.Evidence` as JSON → a compact Markdown table. Rows of which nothing is known are left out."""
+    hardware = evidence.get("hardware") or {}
+    rows = {
+        "provider": " ".join(part for part in (evidence.get("provider"), evidence.get("model")) if part),
+        "checked on": hardware.get("gpu") or "CPU, in Triton's interpreter",
+        "cases": _join(evidence.get("cases"), _rounds(evidence.get("rounds"))),
+        "max error": _number(evidence.get("max_error", evidence.get("maxError"))),
+        "domain": domain_text(evidence.get("domain") or {}),
+        "compiled for": ", ".join(evidence.get("architectures") or ()),
+        "inputs": f"`{evidence['inputs']}`" if evidence.get("inputs") else "",
+        "versions": _versions(hardware),
+        "times": times_text(evidence.get("measurement")),
+        "date": evidence.get("created") or "",
+        "evidence": f"`{evidence['id']}`" if evidence.get("id") else "",
+    }
+    lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items() if value]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def domain_text(domain: Mapping[str, Any]) -> str:
+    """Where a kernel may run, in a line: `x`: bfloat16, float16 [s0, s1]; ..."""
+    variants = domain.get("variants") or ()
+    tensors = [tensor for variant in variants[:1] for tensor in variant.get("tensors", ())]
+    parts = [
+        f"`{tensor['path']}`: {', '.join(tensor['dtypes'])} [{', '.join(map(str, tensor['shape']))}]"
+        for tensor in tensors
+    ]
+    if len(variants) > 1:
+        parts.append(f"and {len(variants) - 1} more variants")
+    return "; ".join(parts)
+
+
+def times_text(measurement: Json) -> str:
+    """Device times in milliseconds, or "" where nothing was timed."""
+    if not measurement:
+        return ""
+    names = {"kernel_ms": "kernel", "compile_ms": "torch.compile", "eager_ms": "eager", "floor_ms": "floor"}
+    parts = [f"{label} {measurement[key]:.4g} ms" for key, label in names.items() if measurement.get(key)]
+    return f"{' · '.join(parts)} on {measurement.get('gpu', 'a GPU')}"
+
+
+def counterexample_text(counterexample: Json) -> str:
+    """`model.Counterexample` as JSON → the failing call in one line."""
+    arguments = []
+    for argument in counterexample.get("arguments") or ():
+        tensor = argument.get("tensor")
+        if tensor:
+            arguments.append(f"{argument['path']}: {tensor['dtype']}[{', '.join(map(str, tensor['shape']))}]")
+        else:
+            arguments.append(f"{argument['path']}={argument.get('value')!r}")
+    parts = [f"with {', '.join(arguments)}"] if arguments else []
+    if counterexample.get("index"):
+        parts.append(f"at {counterexample['output'] or 'output'}[{', '.join(map(str, counterexample['index']))}]")
+    if counterexample.get("got") or counterexample.get("expected"):
+        parts.append(f"got {counterexample.get('got')}, expected {counterexample.get('expected')}")
+    return ", ".join(parts)
+
+
+def _versions(hardware: Mapping[str, Any]) -> str:
+    names = ("python", "torch", "triton")
+    return ", ".join(f"{name} {hardware[name]}" for name in names if hardware.get(name))
+
+
+def _rounds(rounds: object) -> str:
+    return f"round {rounds}" if isinstance(rounds, int) and rounds > 1 else ""
+
+
+def _join(*parts: object) -> str:
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _number(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, int | float) else ""
+
+
+def _cell(text: object) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ")
