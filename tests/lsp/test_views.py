@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from conftest import PLAIN, Start
+from lsp_client import PLAIN, Start
 
 SOURCE = """\
 import torch
@@ -59,7 +58,7 @@ async def test_a_pending_proposal_changes_lens_action_and_hover(start: Start, ur
     ]
     assert all([*lens.command.arguments] == [uri, "propose_norm", proposal] for lens in lenses)
     actions = await client.actions(uri, 8, only=["refactor"])
-    assert [(action.title.split()[0], action.kind) for action in actions] == [
+    assert [(action["title"].split()[0], action["kind"]) for action in actions] == [
         ("Review", "refactor.rewrite"),
         ("Accept", "refactor.rewrite"),
         ("Reject", "refactor.rewrite"),
@@ -81,7 +80,7 @@ async def test_an_accepted_kernel_is_shown_with_its_evidence(start: Start, uri: 
     ]
     hover = await client.hover(uri, 10)
     assert hover and "Checked Triton kernel of `propose_norm`" in hover and "| domain | `x`: float32, bfloat16" in hover
-    assert [action.title for action in await client.actions(uri, 10)] == [
+    assert [action["title"] for action in await client.actions(uri, 10)] == [
         "Re-check the kernel of `propose_norm`",
         "Remove the kernel of `propose_norm`",
     ]
@@ -104,7 +103,7 @@ async def test_an_accepted_kernel_is_shown_with_its_evidence(start: Start, uri: 
 async def test_code_actions_follow_the_cursor_and_the_kinds(start: Start, uri: str, line, only, titles) -> None:
     client = await start()
     client.open(uri, SOURCE)
-    assert [action.title for action in await client.actions(uri, line, only=only)] == titles
+    assert [action["title"] for action in await client.actions(uri, line, only=only)] == titles
 
 
 async def test_the_lens_can_be_switched_off(start: Start, uri: str) -> None:
