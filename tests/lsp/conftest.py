@@ -31,7 +31,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
         clients.append(client)
         env = {"SCRIPT_LOG": str(log), "PATH": "/usr/bin:/bin"}
         await client.start_io(sys.executable, "-I", "-X", "utf8", str(SCRIPTED), env=env)
-        await client.initialize_session(
+        client.initialized_with = await client.initialize_session(
             lsp.InitializeParams(
                 capabilities,
                 initialization_options=options if options is not None else {"clientCommands": True},

@@ -38,11 +38,19 @@ class Client(LanguageClient):
         self.edits: list[lsp.ApplyWorkspaceEditParams] = []
         self.refreshes: list[str] = []
         self.accept_edits = True
+        self.answered = 0
+        """How often the server asked for settings."""
+        self.initialized_with: Any = None
         self._waiters: list[asyncio.Event] = []
         self.feature("kernelwright/proposalsChanged")(lambda params: self.changes.append(params))
         self.feature(lsp.WORKSPACE_APPLY_EDIT)(lambda params: self._apply(params))
         self.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: self.refreshes.append("codeLens"))
         self.feature(lsp.CLIENT_REGISTER_CAPABILITY)(lambda params: None)
+
+    def get_configuration(self, *, section: str | None = None, scope_uri: str | None = None) -> Any:
+        # The server asks for each folder and for none at once; the one for none comes first.
+        self.answered += scope_uri is None
+        return super().get_configuration(section=section, scope_uri=scope_uri)
 
     def arrived(self) -> None:
         for waiter in self._waiters:
@@ -62,6 +70,8 @@ class Client(LanguageClient):
 
     async def ask(self, method: str, params: dict[str, Any], msg_id: str | None = None) -> Any:
         """Send a request of ours; its answer as plain JSON."""
+        if isinstance(params, dict) and "workDoneToken" in params:
+            self.progress_reports.setdefault(params["workDoneToken"], [])
         answer = await asyncio.wait_for(
             self.protocol.send_request_async(f"kernelwright/{method}", params, msg_id), WAIT_S
         )
@@ -98,6 +108,20 @@ class Client(LanguageClient):
         params = lsp.HoverParams(lsp.TextDocumentIdentifier(uri), lsp.Position(line, column))
         answer = await self.text_document_hover_async(params)
         return answer.contents.value if answer else None
+
+    def pushed(self, uri: str) -> list[lsp.Diagnostic] | None:
+        """The diagnostics last pushed for a document, None before the first time."""
+        return list(self.diagnostics[uri]) if uri in self.diagnostics else None
+
+    def said(self, token: int | str) -> list[str]:
+        """The messages that a progress has reported so far."""
+        reports: list[Any] = self.progress_reports.get(token, [])
+        return [value.message for value in reports if value.kind == "report"]
+
+    def ended(self, token: int | str) -> bool:
+        """Whether a progress has ended."""
+        reports: list[Any] = self.progress_reports.get(token, [])
+        return bool(reports) and reports[-1].kind == "end"
 
     def logged(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []

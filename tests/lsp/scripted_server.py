@@ -20,6 +20,7 @@ from typing import Any
 
 from kernelwright.errors import BadInputs, InputsNeeded, KernelwrightError, StaleProposal, UsageError
 from kernelwright.history import SqliteHistory
+from kernelwright.lsp.endpoint import split_lines
 from kernelwright.lsp.server import serve
 from kernelwright.model import (
     Argument,
@@ -91,7 +92,7 @@ class ScriptedCore:
         return tuple(find(document))
 
     def accepted(self, document: Document) -> tuple[Kernel, ...]:
-        marked = [line.strip()[len(MARK) :].split() for line in document.text.splitlines() if MARK in line]
+        marked = [line.strip()[len(MARK) :].split() for line in split_lines(document.text) if MARK in line]
         return tuple(Kernel(*words) for words in marked)
 
     def inputs_for(self, target: Target, given: str | None = None) -> Inputs:
@@ -103,7 +104,7 @@ class ScriptedCore:
         target = require(document, outcome.task.target.qualname)
         if target is None or target.source_hash != outcome.evidence.source_hash:
             raise StaleProposal(f"{outcome.task.target.qualname} changed since this kernel was checked")
-        lines = document.text.splitlines(keepends=True)
+        lines = list(split_lines(document.text))
         ending = "\r\n" if lines[0].endswith("\r\n") else "\n"
         indent = " " * (len(lines[target.def_line]) - len(lines[target.def_line].lstrip()))
         lines.insert(target.def_line, f"{indent}@_kernelwright_{target.name}{ending}")
@@ -115,7 +116,7 @@ class ScriptedCore:
         if all(kernel.qualname != qualname for kernel in self.accepted(document)):
             raise UsageError(f"{qualname} has no accepted kernel in this file")
         dropped = (f"{MARK}{qualname} ", f"@_kernelwright_{qualname.rsplit('.', 1)[-1]}")
-        lines = document.text.splitlines(keepends=True)
+        lines = split_lines(document.text)
         return Change("".join(line for line in lines if not line.strip().startswith(dropped)))
 
     def status(self) -> dict[str, Any]:
@@ -232,7 +233,7 @@ def find(document: Document) -> Iterator[Target]:
 
 
 def walk_body(document: Document, parent: ast.AST, prefix: str) -> Iterator[Target]:
-    lines = document.text.splitlines(keepends=True)
+    lines = split_lines(document.text)
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.ClassDef):
             yield from walk_body(document, node, f"{prefix}{node.name}.")
