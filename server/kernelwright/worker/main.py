@@ -1,28 +1,33 @@
-"""The entry of every worker: role and descriptors from argv, then that role's loop."""
+"""A worker's entry: `ROLE READ_FD WRITE_FD [LOG]`. See the package's docstring for the roles and the protocol."""
 
 from __future__ import annotations
 
-import os
 import sys
+from pathlib import Path
 
-from kernelwright.worker import lifetime
+from kernelwright.worker.lifetime import detach_standard_streams, die_with_parent
+from kernelwright.worker.wire import Channel
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run `ROLE READ_FD WRITE_FD`; returns at end of input."""
-    role, read_fd, write_fd = arguments or sys.argv[1:4]
-    lifetime.die_with_parent()
-    lifetime.detach_standard_streams()
-    os.set_inheritable(int(read_fd), False)
-    os.set_inheritable(int(write_fd), False)
+def main(argv: list[str] | None = None) -> int:
+    """Run the worker of the named role until the end of its input. Returns the exit status."""
+    role, read_fd, write_fd, *rest = sys.argv[1:] if argv is None else argv
+    die_with_parent()
+    detach_standard_streams(Path(rest[0]) if rest else None)
+    channel = Channel(int(read_fd), int(write_fd))
     if role == "reference":
         from kernelwright.worker.reference import serve
-    elif role in ("candidate", "compile"):
-        from kernelwright.worker.zygote import serve  # type: ignore[assignment]
-    else:
-        raise SystemExit(f"no such role: {role}")
-    serve(int(read_fd), int(write_fd), role)
+
+        serve(channel)
+        return 0
+    if role in ("candidate", "compile"):
+        from kernelwright.worker.zygote import serve as serve_zygote
+
+        serve_zygote(channel, role)
+        return 0
+    print(f"unknown role {role!r}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

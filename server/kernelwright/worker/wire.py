@@ -1,7 +1,8 @@
-"""What passes between the processes: JSON lines on private descriptors, tensors as raw bytes in a case folder.
+"""What crosses a process boundary: JSON lines on private descriptors, and tensors as raw bytes in a case folder.
 
-Nothing is unpickled. What a candidate's process wrote is read as hostile: every size, stride, dtype and path is checked.
-Imports the standard library only; torch is imported where a tensor is touched.
+Standard library and torch only; torch is imported where it is needed, so that a message can be read without it.
+Nothing is ever unpickled. What `read_output` reads was written by a candidate: it is hostile, and is refused unless
+every name, size, stride and type of it makes sense.
 """
 
 from __future__ import annotations
@@ -9,328 +10,490 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import stat
-import types
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
-Json = Any
-MAX_LINE = 64 << 20
-"""Bytes of one message."""
-MAX_JSON = 4 << 20
-"""Bytes of one outputs.json."""
-MAX_TENSORS = 256
-DTYPES = [
-    "float64",
-    "float32",
-    "bfloat16",
-    "float16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "bool",
-    "complex64",
-    "complex128",
-]
+Json: TypeAlias = Any
+Tree: TypeAlias = Any
+"""Python containers with tensors, numbers, strings, dtypes and devices as leaves."""
+
+DTYPES = (
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+    "complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2",
+)  # fmt: skip
+MAX_JSON_BYTES = 4 << 20
+MAX_NODES = 20_000
+MAX_DEPTH = 64
+MAX_OUTPUT_BYTES = 8 << 30
+
+
+class Fault(Exception):
+    """A fault that the other side knows by the name of its class (see kernelwright.errors)."""
+
+
+class BadInputs(Fault):
+    """An input description that the function does not accept."""
+
+
+class TargetNotFound(Fault):
+    """The document has no function of that qualified name."""
+
+
+class EnvironmentProblem(Fault):
+    """The user's interpreter cannot run the worker."""
 
 
 class Malformed(Exception):
-    """Bytes from a candidate's process that are not what the protocol says."""
+    """The candidate's output files do not say what they must."""
 
 
-# --- messages --------------------------------------------------------------------------------------------------------
+class Unsupported(Exception):
+    """A value that cannot cross the boundary; the message names its path and type."""
+
+
+# --- Messages --------------------------------------------------------------------------------------------------------
 
 
 class Channel:
-    """Whole JSON lines over two descriptors, blocking."""
+    """JSON objects, one a line, on two descriptors that no child process inherits."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        self._reader = os.fdopen(read_fd, "rb", buffering=1 << 16)
-        self._write_fd = write_fd
+        for descriptor in (read_fd, write_fd):
+            os.set_inheritable(descriptor, False)
+        self.read_fd, self.write_fd = read_fd, write_fd
+        self._reader = os.fdopen(read_fd, "rb", closefd=False)
 
-    def __iter__(self) -> Iterator[Json]:
-        """Requests until the other side closes."""
-        while line := self._reader.readline(MAX_LINE):
+    def __iter__(self) -> Iterator[dict[str, Json]]:
+        """The requests, until the other side closes its end."""
+        for line in self._reader:
             yield json.loads(line)
 
     def send(self, message: Json) -> None:
-        """Write one message whole."""
-        data = memoryview(json.dumps(message, allow_nan=True).encode() + b"\n")
+        data = memoryview(json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n")
         while data:
-            data = data[os.write(self._write_fd, data) :]
+            data = data[os.write(self.write_fd, data) :]
 
 
-def serve(channel: Channel, operations: Mapping[str, Callable[[Json], Json]]) -> None:
-    """Answer requests in order until end of input. An exception becomes an error reply; the loop goes on."""
-    import traceback
+Emit: TypeAlias = Callable[[Json], None]
+Operation: TypeAlias = Callable[[dict[str, Json], Emit], Json]
 
+
+def serve_requests(channel: Channel, operations: Mapping[str, Operation]) -> None:
+    """Answer requests one after the other until the end of input. A failing operation is a reply, not an end."""
     for request in channel:
+        number = request.get("id")
+
+        def emit(event: Json, number: Json = number) -> None:
+            channel.send({"id": number, "event": event})
+
+        channel.send({"id": number, **_answer(operations, request, emit)})
+
+
+def _answer(operations: Mapping[str, Operation], request: dict[str, Json], emit: Emit) -> dict[str, Json]:
+    operation = operations.get(request.get("op", ""))
+    if operation is None:
+        return _failure("Internal", f"unknown operation {request.get('op')!r}")
+    try:
+        return {"ok": True, "result": operation(request, emit)}
+    except Fault as fault:
+        return _failure(type(fault).__name__, str(fault))
+    except Exception:  # a worker's main: whatever happened is reported and the next request is served
+        return _failure("Internal", traceback.format_exc())
+
+
+def _failure(kind: str, message: str) -> dict[str, Json]:
+    return {"ok": False, "error": {"type": kind, "message": message}}
+
+
+# --- Values as trees -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class StorageWriter:
+    """Writes each storage once, as `PREFIXn.bin`, so that tensors that share memory go on sharing it."""
+
+    folder: Path
+    prefix: str
+    names: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
+    """The storages themselves by file name: their addresses are keys, so none may be freed meanwhile."""
+
+    def name(self, storage: Any) -> str:
+        key = (str(storage.device), storage.data_ptr(), storage.nbytes())
+        if storage.nbytes() and key in self.names:
+            return self.names[key]
+        name = f"{self.prefix}{len(self.kept)}.bin"
+        write_storage(self.folder / name, storage)
+        self.names[key] = name
+        self.kept[name] = storage
+        return name
+
+
+def write_storage(path: Path, storage: Any) -> None:
+    """Write an UntypedStorage of any device as raw bytes."""
+    import torch
+
+    if storage.nbytes() == 0:
+        path.write_bytes(b"")
+        return
+    path.unlink(missing_ok=True)
+    torch.UntypedStorage.from_file(str(path), True, storage.nbytes()).copy_(storage)
+
+
+def encode(value: Tree, writer: StorageWriter, path: str = "") -> Json:
+    """The tree of `value` as JSON, its tensors' storages written to files.
+
+    Raises:
+        Unsupported: a value that is neither data nor a plain object.
+    """
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return {"tensor": _encode_tensor(value, writer, path)}
+    if value is None or isinstance(value, (bool, str)):
+        return {"value": value}
+    if isinstance(value, Enum):
+        return encode(value.value, writer, path)
+    if isinstance(value, int):
+        return {"value": int(value)}
+    if isinstance(value, float):
+        return encode_float(float(value))
+    if isinstance(value, torch.dtype):
+        return {"dtype": dtype_name(value)}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    return _encode_container(value, writer, path)
+
+
+def _encode_container(value: Tree, writer: StorageWriter, path: str) -> Json:
+    from torch import nn
+
+    if isinstance(value, (tuple, list, nn.ModuleList, nn.Sequential, nn.ParameterList)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [encode(item, writer, f"{path}[{position}]") for position, item in enumerate(value)]}
+    if isinstance(value, (dict, nn.ModuleDict, nn.ParameterDict)):
+        items = {str(key): encode(item, writer, f"{path}[{key!r}]") for key, item in value.items()}
+        return {"dict": items}
+    if is_plain_object(value):
+        return {"object": _encode_attributes(value, writer, path)}
+    raise Unsupported(f"{path or 'a value'} is a {type(value).__name__}, which cannot be handed to a kernel")
+
+
+def encode_float(value: float) -> Json:
+    """A float; JSON itself has no infinities and no NaN."""
+    if math.isfinite(value):
+        return {"value": value}
+    return {"float": "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
+
+
+def is_plain_object(value: object) -> bool:
+    """Whether `value` is data with attributes (a module, a configuration), not code."""
+    return hasattr(value, "__dict__") and not isinstance(value, type) and (_is_module(value) or not callable(value))
+
+
+def _is_module(value: object) -> bool:
+    from torch import nn
+
+    return isinstance(value, nn.Module)
+
+
+def attributes(value: object) -> dict[str, Any]:
+    """The data attributes of an object, as a namespace of the same paths needs them; class-level constants too."""
+    found: dict[str, Any] = {}
+    for name, item in vars(type(value)).items():
+        if not name.startswith("_") and isinstance(item, (bool, int, float, str)):
+            found[name] = item
+    found.update((name, item) for name, item in vars(value).items() if not name.startswith("__"))
+    if _is_module(value):
+        for table in ("_parameters", "_buffers", "_modules"):
+            found.update(getattr(value, table))
+        internals = vars(_bare_module()).keys() - {"training"}
+        found = {name: item for name, item in found.items() if name not in internals}
+    return found
+
+
+def _bare_module() -> object:
+    from torch import nn
+
+    return nn.Module()
+
+
+def _encode_attributes(value: object, writer: StorageWriter, path: str) -> dict[str, Json]:
+    encoded = {}
+    for name, item in attributes(value).items():
+        if item is value or path.count(".") > MAX_DEPTH // 2:
+            continue
         try:
-            result = operations[request["op"]](request)
-            channel.send({"id": request["id"], "ok": True, "result": result})
-        except Exception as error:
-            # The worker's edge: whatever happened is told to the server, and the worker stays usable.
-            named = getattr(error, "reported_as", None)
-            message = str(error) if named else traceback.format_exc()
-            channel.send({"id": request["id"], "ok": False, "error": {"type": named or "Internal", "message": message}})
+            encoded[name] = encode(item, writer, f"{path}.{name}")
+        except Unsupported:
+            continue  # a hook, a logger: whoever needs it meets an AttributeError that names it
+    return encoded
 
 
-# --- calls and outputs -----------------------------------------------------------------------------------------------
+def _encode_tensor(tensor: Any, writer: StorageWriter, path: str) -> Json:
+    import torch
 
-
-class StoredCall(NamedTuple):
-    """A call as read from a folder. `receiver` is the namespace that stands for `self`, or None."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    receiver: Any
-    method: str
-    is_async: bool
-
-
-def write_call(
-    folder: Path,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    receiver: Json | None = None,
-    method: str = "function",
-    is_async: bool = False,
-) -> None:
-    """Write a call's inputs. `receiver` is a nested dict of attributes: {"weight": tensor, "proj": {"weight": ...}}."""
-    writer = _Writer(folder, "in")
-    tree = {
-        "args": [writer.tree(value) for value in args],
-        "kwargs": {name: writer.tree(value) for name, value in kwargs.items()},
-        "self": None if receiver is None else writer.object_tree(receiver),
-        "method": method,
-        "is_async": is_async,
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise Unsupported(f"{path or 'a tensor'} is a sparse or quantised tensor")
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    record = {
+        "storage": writer.name(plain.untyped_storage()),
+        "dtype": dtype_name(plain.dtype),
+        "shape": list(plain.shape),
+        "strides": list(plain.stride()),
+        "offset": plain.storage_offset(),
+        "parameter": isinstance(tensor, torch.nn.Parameter),
+        "requires_grad": bool(tensor.requires_grad),
     }
-    (folder / "call.json").write_text(json.dumps(tree), encoding="utf-8")
+    return record if plain.device.type == "cpu" else {**record, "device": str(plain.device)}
 
 
-def read_call(folder: Path, device: str = "cpu") -> StoredCall:
-    """Rebuild a call. On the CPU its storages are the files themselves, mapped shared: a write shows in the file."""
-    tree = json.loads((folder / "call.json").read_text(encoding="utf-8"))
-    reader = _Reader(folder, shared=True, device=device, limit=None)
-    args = tuple(reader.value(item) for item in tree["args"])
-    kwargs = {name: reader.value(item) for name, item in tree["kwargs"].items()}
-    receiver = None if tree["self"] is None else reader.value(tree["self"])
-    return StoredCall(args, kwargs, receiver, tree["method"], tree["is_async"])
+def dtype_name(dtype: Any) -> str:
+    """ "float32" for torch.float32."""
+    return str(dtype).removeprefix("torch.")
 
 
-def write_output(folder: Path, output: Any, nonce: str) -> None:
-    """Write what a call returned: outputs.json and one file a storage."""
-    writer = _Writer(folder, "out")
-    document = {"nonce": nonce, "output": writer.tree(output)}
-    (folder / "outputs.json").write_text(json.dumps(document), encoding="utf-8")
-
-
-def read_output(folder: Path, limit: int) -> Any:
-    """Read a candidate's output, at most `limit` bytes of tensors. A value that JSON cannot say is an `Opaque`.
+def dtype_of(name: str) -> Any:
+    """torch.float32 for "float32".
 
     Raises:
-        Malformed: anything is not exactly as the protocol says.
+        Malformed: a name that is not in DTYPES, or that this torch does not have.
     """
-    try:
-        data = _read_regular(folder / "outputs.json", MAX_JSON)
-        document = json.loads(data)
-        return _Reader(folder, shared=False, device="cpu", limit=limit).value(document["output"])
-    except Malformed:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise Malformed(f"the output cannot be read: {type(error).__name__}: {error}") from error
+    import torch
+
+    if name not in DTYPES or not hasattr(torch, name):
+        raise Malformed(f"unknown dtype {name!r}")
+    return getattr(torch, name)
 
 
-class Opaque(NamedTuple):
-    """A value of a type that the protocol does not carry."""
-
-    type_name: str
-
-
-class _Writer:
-    """Turns values into trees; tensors that share a storage share a file."""
-
-    def __init__(self, folder: Path, prefix: str) -> None:
-        self._folder, self._prefix = folder, prefix
-        self._files: dict[int, str] = {}
-        self._keep: list[Any] = []
-
-    def tree(self, value: Any) -> Json:
-        import torch
-
-        if isinstance(value, torch.Tensor):
-            return {"tensor": self._tensor(value)}
-        if isinstance(value, torch.dtype):
-            return {"dtype": str(value).removeprefix("torch.")}
-        if isinstance(value, torch.device):
-            return {"device": str(value)}
-        if isinstance(value, dict):
-            return {"dict": {str(key): self.tree(item) for key, item in value.items()}}
-        if isinstance(value, list | tuple):
-            return {"list" if isinstance(value, list) else "tuple": [self.tree(item) for item in value]}
-        if isinstance(value, float) and not math.isfinite(value):
-            return {"float": str(value)}
-        if value is None or isinstance(value, bool | int | float | str):
-            return {"value": value}
-        return {"opaque": type(value).__name__}
-
-    def object_tree(self, attributes: Mapping[str, Any]) -> Json:
-        """A namespace; nested mappings are nested namespaces."""
-        return {
-            "object": {
-                name: self.object_tree(value) if isinstance(value, dict) else self.tree(value)
-                for name, value in attributes.items()
-            }
-        }
-
-    def _tensor(self, tensor: Any) -> Json:
-        import torch
-
-        exact = type(tensor)
-        data = tensor.detach()
-        if data.is_sparse or data.layout is not torch.strided or data.is_conj() or data.is_neg():
-            data = data.to_dense() if data.layout is not torch.strided else data.resolve_conj().resolve_neg()
-        described = {
-            "shape": list(data.shape),
-            "strides": list(data.stride()),
-            "offset": data.storage_offset(),
-            "dtype": str(data.dtype).removeprefix("torch."),
-            "device": str(tensor.device),
-            "parameter": isinstance(tensor, torch.nn.Parameter),
-            "requires_grad": bool(tensor.requires_grad),
-            "exact": exact in (torch.Tensor, torch.nn.Parameter),
-        }
-        return described | {"storage": self._storage(data)}
-
-    def _storage(self, data: Any) -> str:
-        import torch
-
-        storage = data.untyped_storage()
-        key = storage.data_ptr() or -id(storage)
-        if key not in self._files:
-            name = f"{self._prefix}{len(self._files)}.bin"
-            flat = torch.empty(0, dtype=torch.uint8, device=data.device).set_(storage)
-            (self._folder / name).write_bytes(memoryview(flat.cpu().numpy()))
-            self._files[key] = name
-            self._keep.append(storage)
-        return self._files[key]
-
-
-class _Reader:
-    """Turns trees back into values, believing nothing."""
-
-    def __init__(self, folder: Path, *, shared: bool, device: str, limit: int | None) -> None:
-        self._folder, self._shared, self._device, self._limit = folder, shared, device, limit
-        self._storages: dict[str, Any] = {}
-        self._tensors = 0
-
-    def value(self, tree: Json, depth: int = 0) -> Any:
-        if depth > 32 or not isinstance(tree, dict) or len(tree) != 1:
-            raise Malformed(f"not a value: {str(tree)[:80]}")
-        ((kind, content),) = tree.items()
-        match kind:
-            case "tensor":
-                return self._tensor(content)
-            case "list":
-                return [self.value(item, depth + 1) for item in content]
-            case "tuple":
-                return tuple(self.value(item, depth + 1) for item in content)
-            case "dict":
-                return {str(key): self.value(item, depth + 1) for key, item in content.items()}
-            case "object":
-                return types.SimpleNamespace(**{key: self.value(item, depth + 1) for key, item in content.items()})
-            case "opaque":
-                return Opaque(str(content)[:80])
-        return self._leaf(kind, content)
-
-    def _leaf(self, kind: str, content: Json) -> Any:
-        import torch
-
-        if kind == "value" and (content is None or isinstance(content, bool | int | float | str)):
-            return content
-        if kind == "float" and content in ("inf", "-inf", "nan"):
-            return float(content)
-        if kind == "dtype" and content in DTYPES:
-            return getattr(torch, content)
-        if kind == "device" and isinstance(content, str):
-            return torch.device(self._device if content.startswith("c") else content)
-        raise Malformed(f"not a value: {kind} {str(content)[:80]}")
-
-    def _tensor(self, described: Json) -> Any:
-        import torch
-
-        self._tensors += 1
-        shape, strides, offset = described["shape"], described["strides"], described["offset"]
-        whole = [*shape, *strides, offset]
-        if self._tensors > MAX_TENSORS or described["dtype"] not in DTYPES or len(shape) != len(strides):
-            raise Malformed(f"not a tensor: {str(described)[:120]}")
-        if len(shape) > 32 or not all(type(number) is int and 0 <= number < 1 << 48 for number in whole):
-            raise Malformed(f"sizes out of range: {str(described)[:120]}")
-        dtype = getattr(torch, described["dtype"])
-        storage = self._storage(described["storage"])
-        last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        item = dtype.itemsize
-        if math.prod(shape) and (last + 1) * item > storage.nbytes():
-            raise Malformed(f"a tensor reaches outside of its storage: {str(described)[:120]}")
-        tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
-        if described.get("parameter"):
-            return torch.nn.Parameter(tensor, requires_grad=bool(described.get("requires_grad")))
-        if described.get("requires_grad"):
-            tensor.requires_grad_()
-        return tensor
-
-    def _storage(self, name: Json) -> Any:
-        import torch
-
-        if not isinstance(name, str) or os.sep in name or not name.endswith(".bin"):
-            raise Malformed(f"not a storage: {str(name)[:80]}")
-        if name not in self._storages:
-            path = self._folder / name
-            size = _regular_size(path)
-            if self._limit is not None:
-                self._limit -= size
-                if self._limit < 0:
-                    raise Malformed("the output is larger than the limit")
-            if self._shared and size and self._device == "cpu":
-                storage = torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8).untyped_storage()
-            else:
-                data = bytearray(_read_regular(path, size)) if size else bytearray()
-                flat = torch.frombuffer(data, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
-                storage = flat.to(self._device).untyped_storage()
-            self._storages[name] = storage
-        return self._storages[name]
-
-
-def _regular_size(path: Path) -> int:
-    """The size of a regular file that is not reached through a link.
+def decode(tree: Json, tensor: Callable[[Json], Any], depth: int = 0) -> Tree:
+    """The value of a JSON tree; `tensor` makes a tensor of its record.
 
     Raises:
-        Malformed: it is something else, or missing.
+        Malformed: not a tree.
     """
+    import torch
+
+    if not isinstance(tree, dict) or len(tree) != 1 or depth > MAX_DEPTH:
+        raise Malformed("not a tree of values")
+    ((kind, item),) = tree.items()
+    if kind == "tensor":
+        return tensor(item)
+    if kind == "value" and (item is None or isinstance(item, (bool, int, float, str))):
+        return item
+    if kind == "float" and item in ("inf", "-inf", "nan"):
+        return float(item)
+    if kind == "dtype" and isinstance(item, str):
+        return dtype_of(item)
+    if kind == "device" and isinstance(item, str) and re.fullmatch(r"[a-z]+(:\d+)?", item):
+        return torch.device(item)
+    if kind in ("list", "tuple") and isinstance(item, list):
+        items = [decode(part, tensor, depth + 1) for part in item]
+        return items if kind == "list" else tuple(items)
+    if kind in ("dict", "object") and isinstance(item, dict):
+        named = {name: decode(part, tensor, depth + 1) for name, part in item.items()}
+        return named if kind == "dict" else SimpleNamespace(**named)
+    raise Malformed(f"not a value: {str(tree)[:80]}")
+
+
+# --- A case folder ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class CallData:
+    """One call as data. `storages` are the inputs' own, by file name: shared with the file after `read_call`."""
+
+    args: tuple[Tree, ...]
+    kwargs: dict[str, Tree]
+    owner: Tree = None
+    """`self` of a method: any object when written, a plain namespace when read; None for a function."""
+    method: str = "function"
+    is_async: bool = False
+    storages: dict[str, Any] = field(default_factory=dict)
+
+
+def write_call(folder: Path, call: CallData) -> dict[str, Any]:
+    """Write `call.json` and the inputs' storages. Returns the storages that were written, by file name.
+
+    Raises:
+        Unsupported: an argument that is not data.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = StorageWriter(folder, "in")
+    message = {
+        "args": [encode(item, writer, f"args[{position}]") for position, item in enumerate(call.args)],
+        "kwargs": {name: encode(item, writer, name) for name, item in call.kwargs.items()},
+        "self": None if call.owner is None else encode(call.owner, writer, "self"),
+        "method": call.method,
+        "is_async": call.is_async,
+    }
+    (folder / "call.json").write_text(json.dumps(message, allow_nan=False), encoding="utf-8")
+    return writer.kept
+
+
+def read_call(folder: Path) -> CallData:
+    """The call of a case folder, every input storage mapped shared: a write to an input is a write to its file."""
+    import torch
+
+    message = json.loads((folder / "call.json").read_text(encoding="utf-8"))
+    storages: dict[str, Any] = {}
+
+    def tensor(record: Json) -> Any:
+        name = record["storage"]
+        if name not in storages:
+            storages[name] = _map_storage(folder / name)
+        storage = storages[name]
+        device = record.get("device", "cpu")
+        if device != "cpu":
+            key = f"{name}@{device}"
+            if key not in storages:
+                storages[key] = storage.to(device=torch.device(device))
+            storage = storages[key]
+        made = strided(storage, record)
+        if record["parameter"]:
+            return torch.nn.Parameter(made, requires_grad=record["requires_grad"])
+        return made.requires_grad_(record["requires_grad"])
+
+    owner = None if message["self"] is None else decode(message["self"], tensor)
+    return CallData(
+        args=tuple(decode(item, tensor) for item in message["args"]),
+        kwargs={name: decode(item, tensor) for name, item in message["kwargs"].items()},
+        owner=owner,
+        method=message["method"],
+        is_async=message["is_async"],
+        storages=storages,
+    )
+
+
+def write_back(folder: Path, call: CallData) -> None:
+    """Copy input storages that live on another device back to their files; those on the CPU are the files."""
+    for name, storage in call.storages.items():
+        file_name, _, device = name.partition("@")
+        if device:
+            call.storages[file_name].copy_(storage)
+
+
+def _map_storage(path: Path) -> Any:
+    import torch
+
+    size = path.stat().st_size
+    return torch.UntypedStorage.from_file(str(path), True, size) if size else torch.UntypedStorage(0)
+
+
+def strided(storage: Any, record: Json) -> Any:
+    """The tensor that `record` describes over `storage`."""
+    import torch
+
+    empty = torch.empty(0, dtype=dtype_of(record["dtype"]), device=storage.device)
+    return empty.set_(storage, record["offset"], tuple(record["shape"]), tuple(record["strides"]))
+
+
+def write_output(folder: Path, value: Tree, nonce: str) -> None:
+    """Write what a candidate returned as `outputs.json` and `outN.bin`."""
+    tree = encode(value, StorageWriter(folder, "out"), "output")
+    text = json.dumps({"nonce": nonce, "output": tree}, allow_nan=False)
+    (folder / "outputs.json").write_text(text, encoding="utf-8")
+
+
+def read_output(folder: Path, nonce: str | None = None, limit: int = MAX_OUTPUT_BYTES) -> Tree:
+    """What the candidate returned, copied into this process's own memory. `limit` is in bytes.
+
+    Raises:
+        Malformed: missing, foreign or nonsensical files.
+    """
+    message = _parse_output(read_regular(folder / "outputs.json", MAX_JSON_BYTES))
+    if nonce is not None and message["nonce"] != nonce:
+        raise Malformed("the output belongs to another run")
+    budget = [limit, MAX_NODES]
+    storages: dict[str, Any] = {}
+
+    def tensor(record: Json) -> Any:
+        budget[1] -= 1
+        _check_record(record, limit)
+        if budget[1] < 0:
+            raise Malformed("too many tensors")
+        name = record["storage"]
+        if name not in storages:
+            data = read_regular(folder / name, budget[0])
+            budget[0] -= len(data)
+            storages[name] = own_storage(data)
+        _check_bounds(record, storages[name].nbytes())
+        return strided(storages[name], record)
+
+    return decode(message["output"], tensor)
+
+
+def _parse_output(data: bytearray) -> dict[str, Json]:
     try:
-        status = os.lstat(path)
-    except OSError as error:
-        raise Malformed(f"{path.name} is missing") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise Malformed(f"{path.name} is not a plain file")
-    return status.st_size
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"outputs.json does not parse: {error}") from None
+    if not isinstance(message, dict) or not {"nonce", "output"} <= message.keys():
+        raise Malformed("outputs.json lacks nonce or output")
+    return message
 
 
-def _read_regular(path: Path, limit: int) -> bytes:
-    """A regular file's bytes, at most `limit`; never follows a link, never blocks on a pipe."""
+def read_regular(path: Path, limit: int) -> bytearray:
+    """The bytes of a regular file that is not reached through a link and is no longer than `limit`.
+
+    Raises:
+        Malformed: anything else.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise Malformed(f"{path.name} cannot be opened: {error.strerror}") from error
+        raise Malformed(f"{path.name}: {error.strerror}") from None
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Malformed(f"{path.name} is not a plain file")
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise Malformed(f"{path.name} is larger than {limit} bytes")
-    return data
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Malformed(f"{path.name} is not a regular file")
+        if status.st_size > limit:
+            raise Malformed(f"{path.name} holds {status.st_size} bytes, more than {limit}")
+        data = bytearray(status.st_size)
+        if file.readinto(data) != status.st_size:
+            raise Malformed(f"{path.name} changed while it was read")
+        return data
+
+
+def own_storage(data: bytearray) -> Any:
+    """A storage over these bytes, without a copy."""
+    import torch
+
+    return torch.frombuffer(data, dtype=torch.uint8).untyped_storage() if data else torch.UntypedStorage(0)
+
+
+def _check_record(record: Json, limit: int) -> None:
+    """Whether the types and sizes of a tensor's record are sane."""
+    if not isinstance(record, dict) or not {"storage", "dtype", "shape", "strides", "offset"} <= record.keys():
+        raise Malformed("a tensor without storage, dtype, shape, strides or offset")
+    storage, shape, strides = record["storage"], record["shape"], record["strides"]
+    if not isinstance(storage, str) or not re.fullmatch(r"out\d{1,6}\.bin", storage):
+        raise Malformed(f"bad storage name {str(storage)[:40]!r}")
+    if not isinstance(record["dtype"], str):
+        raise Malformed("bad dtype")
+    size = dtype_of(record["dtype"]).itemsize
+    if not (isinstance(shape, list) and isinstance(strides, list) and len(shape) == len(strides) <= MAX_DEPTH):
+        raise Malformed("shape and strides do not match")
+    for number in (*shape, *strides, record["offset"]):
+        if type(number) is not int or not 0 <= number < 1 << 48:
+            raise Malformed(f"bad size, stride or offset {str(number)[:40]}")
+    if math.prod(shape) * size > limit:
+        raise Malformed(f"a tensor of {math.prod(shape)} elements")
+
+
+def _check_bounds(record: Json, nbytes: int) -> None:
+    """Whether every element of the tensor lies inside of its storage."""
+    if math.prod(record["shape"]) == 0:
+        furthest = 0
+    else:
+        reach = sum((size - 1) * stride for size, stride in zip(record["shape"], record["strides"], strict=True))
+        furthest = record["offset"] + reach + 1
+    if furthest * dtype_of(record["dtype"]).itemsize > nbytes:
+        raise Malformed(f"{record['storage']} is too short for its tensor")
