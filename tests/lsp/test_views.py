@@ -129,3 +129,24 @@ async def test_other_languages_are_left_alone(start: Start, uri: str, language: 
     other = uri.replace("model.py", name)
     client.open(other, SOURCE, language=language)
     assert await client.lenses(other) == [] and await client.actions(other, 4) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ({"position": {"line": 10, "character": 3}}, ("propose_norm.<locals>.inner", 9, 8)),
+        ({"position": {"line": 12, "character": 0}}, ("propose_norm", 8, 4)),
+        ({"qualname": "Model.propose_forward"}, ("Model.propose_forward", 4, 8)),
+        ({"position": {"line": 16, "character": 0}}, None),
+        ({"qualname": "gone"}, None),
+        ({}, None),
+    ],
+)
+async def test_which_target_is_where(start: Start, uri: str, asked, answer) -> None:
+    client = await start()
+    client.open(uri, SOURCE)
+    expected = {}
+    if answer:
+        name, line, character = answer
+        expected = {"qualname": name, "position": {"line": line, "character": character}}
+    assert await client.ask("targetAt", {"uri": uri, **asked}) == expected

@@ -18,9 +18,10 @@ PROPOSALS = "kernelwright/proposals"
 INPUTS = "kernelwright/inputs"
 VALIDATE_INPUTS = "kernelwright/validateInputs"
 STATUS = "kernelwright/status"
+TARGET_AT = "kernelwright/targetAt"
 PROPOSALS_CHANGED = "kernelwright/proposalsChanged"
 
-REQUESTS = frozenset({GENERATE, RECHECK, PROPOSALS, INPUTS, VALIDATE_INPUTS, STATUS})
+REQUESTS = frozenset({GENERATE, RECHECK, PROPOSALS, INPUTS, VALIDATE_INPUTS, STATUS, TARGET_AT})
 
 ProposalState = Literal["pending", "accepted", "rejected", "stale"]
 T = TypeVar("T")
@@ -64,6 +65,15 @@ class ValidateInputsParams:
 @dataclass(frozen=True)
 class StatusParams:
     """Nothing to say."""
+
+
+@dataclass(frozen=True)
+class TargetAtParams:
+    """Asks which target holds `position` (LSP's), or where the target `qualname` is now."""
+
+    uri: str
+    position: Json = None
+    qualname: str | None = None
 
 
 # --- to the client ---------------------------------------------------------------------------------------------------
@@ -128,6 +138,14 @@ class StatusResult:
     interpreter: str
     message: str
     jobs: int
+
+
+@dataclass(frozen=True)
+class TargetAtResult:
+    """The target and LSP's position of its name; neither where there is none."""
+
+    qualname: str | None = None
+    position: Json = None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ def register(server: KernelwrightServer) -> None:
     serve(server, protocol.INPUTS, protocol.InputsParams, inputs)
     serve(server, protocol.VALIDATE_INPUTS, protocol.ValidateInputsParams, validate_inputs)
     serve(server, protocol.STATUS, protocol.StatusParams, status)
+    serve(server, protocol.TARGET_AT, protocol.TargetAtParams, target_at)
 
 
 def serve(
@@ -108,3 +109,17 @@ async def status(server: KernelwrightServer, params: protocol.StatusParams) -> p
         said.get("note") or "",
         server.jobs.count,
     )
+
+
+async def target_at(server: KernelwrightServer, params: protocol.TargetAtParams) -> protocol.TargetAtResult:
+    """The innermost target around a position, or the place of a named one."""
+    snapshot = server.snapshot(params.uri)
+    target = None
+    if snapshot and params.qualname is not None:
+        target = snapshot.target(params.qualname)
+    elif snapshot and isinstance(params.position, dict):
+        target = snapshot.target_at(int(params.position.get("line", -1)))
+    if snapshot is None or target is None:
+        return protocol.TargetAtResult()
+    start = snapshot.positions.name(target).start
+    return protocol.TargetAtResult(target.qualname, {"line": start.line, "character": start.character})
