@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelwright.errors import BadInputs, InputsNeeded, KernelwrightError, StaleProposal, UsageError
+from kernelwright.errors import (
+    BadInputs,
+    EnvironmentProblem,
+    InputsNeeded,
+    KernelwrightError,
+    StaleProposal,
+    UsageError,
+)
 from kernelwright.history import SqliteHistory
 from kernelwright.lsp.endpoint import split_lines
 from kernelwright.lsp.server import serve
@@ -159,6 +166,8 @@ class ScriptedCore:
                 raise BadInputs("x: what is q32?")
             case "broken":
                 raise KernelwrightError("the disk is full: free some space")
+            case "noenv":
+                raise EnvironmentProblem("python has no torch: pip install torch")
             case "crash":
                 raise ZeroDivisionError("a fault of ours")
             case "print":

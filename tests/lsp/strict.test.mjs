@@ -14,6 +14,9 @@ const text = ['print_a', 'hang_checking', 'propose_a']
   .map((name) => `import torch\n\n\ndef ${name}(x):\n    return torch.relu(x)\n`)
   .join('\n');
 
+// A desynchronised connection hangs: that must fail.
+const limit = { timeout: 30_000 };
+
 /** Starts the server and initialises it; any framing or protocol error fails the test. */
 async function start(t) {
   const server = spawn(python, ['-I', '-X', 'utf8', script], { stdio: ['pipe', 'pipe', 'pipe'] });
@@ -59,7 +62,7 @@ async function stop(client) {
   assert.deepEqual(client.errors, []);
 }
 
-test('whatever user code prints goes to standard error', async (t) => {
+test('whatever user code prints goes to standard error', limit, async (t) => {
   const client = await start(t);
   const result = await client.connection.sendRequest('kernelwright/generate', { uri, qualname: 'print_a' });
   assert.equal(result.outcome, 'proposed');
@@ -71,7 +74,7 @@ test('whatever user code prints goes to standard error', async (t) => {
   }
 });
 
-test('a cancelled request is answered as cancelled, its progress ends, and the next one works', async (t) => {
+test('a cancelled request is answered as cancelled, its progress ends, and the next one works', limit, async (t) => {
   const client = await start(t);
   const source = new rpc.CancellationTokenSource();
   const params = { uri, qualname: 'hang_checking', workDoneToken: 'w' };
@@ -85,7 +88,7 @@ test('a cancelled request is answered as cancelled, its progress ends, and the n
   await stop(client);
 });
 
-test('shutdown with work in flight', async (t) => {
+test('shutdown with work in flight', limit, async (t) => {
   const client = await start(t);
   const params = { uri, qualname: 'hang_checking', workDoneToken: 'w' };
   const job = client.connection.sendRequest('kernelwright/generate', params);
@@ -95,7 +98,7 @@ test('shutdown with work in flight', async (t) => {
   await ended;
 });
 
-test('malformed params are answered, and the server lives on', async (t) => {
+test('malformed params are answered, and the server lives on', limit, async (t) => {
   const client = await start(t);
   await assert.rejects(client.connection.sendRequest('kernelwright/generate', { uri: 7 }), { code: -32602 });
   await assert.rejects(client.connection.sendRequest('kernelwright/unheardOf', {}), { code: -32601 });

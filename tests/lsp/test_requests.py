@@ -54,6 +54,17 @@ async def test_every_end_is_a_result(start: Start, uri: str, qualname: str, outc
     assert client.progress_reports["t"][-1].message == message
 
 
+async def test_a_problem_with_the_environment_shows_in_the_status_until_a_job_runs(start: Start, uri: str) -> None:
+    client = await start()
+    client.open(uri, SOURCE + "\n\ndef noenv(x):\n    return torch.exp(x)\n")
+    seen = []
+    for qualname in ("noenv", "propose_a"):
+        await client.ask("generate", {"uri": uri, "qualname": qualname})
+        status = await client.ask("status", {})
+        seen.append((status["state"], status["message"]))
+    assert seen == [("problem", "python has no torch: pip install torch"), ("ready", "")]
+
+
 async def test_inputs_that_are_given_are_used(start: Start, uri: str) -> None:
     client = await start()
     client.open(uri, SOURCE)

@@ -51,12 +51,22 @@ class Positions:
 def text_edits(positions: Positions, before: str, after: str) -> list[lsp.TextEdit]:
     """The least whole-line edits from one text to the other; the untouched lines between them stay untouched."""
     old, new = split_lines(before), split_lines(after)
+    # What both share at either end goes first: comparing is quadratic, and files are long.
+    head = _shared(old, new)
+    tail = _shared(old[head:][::-1], new[head:][::-1])
+    middle = old[head : len(old) - tail], new[head : len(new) - tail]
     edits = []
-    for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, *middle, autojunk=False).get_opcodes():
         if tag != "equal":
-            span = Span(*_line_start(old, start), *_line_start(old, end))
-            edits.append(lsp.TextEdit(positions.range(span), "".join(new[new_start:new_end])))
+            span = Span(*_line_start(old, head + start), *_line_start(old, head + end))
+            edits.append(lsp.TextEdit(positions.range(span), "".join(middle[1][new_start:new_end])))
     return edits
+
+
+def _shared(left: Sequence[str], right: Sequence[str]) -> int:
+    """How many items two sequences share from the start."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((index for index, (one, other) in pairs if one != other), min(len(left), len(right)))
 
 
 def _line_start(lines: Sequence[str], line: int) -> tuple[int, int]:

@@ -70,7 +70,7 @@ class Documents:
             text = text_document.source
         except (OSError, UnicodeDecodeError):
             return None
-        document = Document(uri, str(path_of(uri) or ""), text, text_document.version)
+        document = Document(uri, str(path_of(uri) or root / unsaved_name(uri)), text, text_document.version)
         snapshot = Snapshot(
             document,
             root,
@@ -105,6 +105,11 @@ def path_of(uri: str) -> Path | None:
     if uri_scheme(uri) == "vscode-notebook-cell":
         return Path(urlparse(uri)[2])
     return None
+
+
+def unsaved_name(uri: str) -> str:
+    """A file name for a document that has no file, so that it has a place of its own in its root."""
+    return uri.rpartition("/")[2].rpartition(":")[2] or "untitled"
 
 
 def root_of(uri: str, roots: tuple[Path, ...]) -> Path:

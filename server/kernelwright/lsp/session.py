@@ -59,6 +59,8 @@ class KernelwrightServer(LanguageServer):
         self.jobs = Jobs()
         self.configured = asyncio.Event()
         self.pulls_diagnostics = False
+        self.problem = ""
+        """What is wrong with the person's environment, as the last job found it; "" when that one could run."""
         self._updates: dict[str, asyncio.TimerHandle] = {}
         self._listeners: list[Callable[[KernelwrightServer, str], None]] = []
 

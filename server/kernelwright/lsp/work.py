@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import logging
 
-from kernelwright.errors import BadInputs, InputsNeeded, KernelwrightError, StaleProposal, TargetNotFound
+from kernelwright.errors import (
+    BadInputs,
+    EnvironmentProblem,
+    InputsNeeded,
+    KernelwrightError,
+    StaleProposal,
+    TargetNotFound,
+)
 from kernelwright.history import to_json
 from kernelwright.lsp.convert import counterexample_text, evidence_table, times_text
 from kernelwright.lsp.documents import Snapshot
@@ -41,6 +48,7 @@ async def generate(
                     outcome = await core.generate(
                         snapshot.document, qualname, inputs=inputs, instruction=instruction, report=progress
                     )
+            server.problem = ""
             result = settle(server, snapshot, qualname, outcome)
         except InputsNeeded as needed:
             result = GenerateResult("inputsNeeded", str(needed), qualname, suggestion=needed.suggestion)
@@ -49,6 +57,7 @@ async def generate(
         except StaleProposal as stale:
             result = GenerateResult("stale", str(stale), qualname)
         except KernelwrightError as error:
+            note_problem(server, error)
             result = GenerateResult("error", str(error), qualname)
         except Exception:
             logger.exception("generating %s", qualname)
@@ -75,12 +84,19 @@ async def recheck(server: KernelwrightServer, uri: str, qualname: str, token: To
             else:
                 result = RecheckResult("refuted", f"{qualname}: {refuted_text(verdict)}")
         except KernelwrightError as error:
+            note_problem(server, error)
             result = RecheckResult("error", str(error))
         except Exception:
             logger.exception("checking %s", qualname)
             result = RecheckResult("error", f"{qualname}: {INTERNAL}")
         progress.result = result.message
     return result
+
+
+def note_problem(server: KernelwrightServer, error: KernelwrightError) -> None:
+    """Keep what is wrong with the environment for the status item: it will stop the next job too."""
+    if isinstance(error, EnvironmentProblem):
+        server.problem = str(error)
 
 
 def settle(server: KernelwrightServer, asked: Snapshot, qualname: str, outcome: Outcome) -> GenerateResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pygls.exceptions import JsonRpcInvalidParams
 
@@ -101,14 +101,10 @@ async def status(server: KernelwrightServer, params: protocol.StatusParams) -> p
     core = server.cores.get(root_of("", server.roots()))
     if core is None:
         return protocol.StatusResult("problem", "", "", "see the log", server.jobs.count)
-    said = core.status()
-    return protocol.StatusResult(
-        "busy" if server.jobs.count else "ready",
-        said.get("provider", ""),
-        said.get("interpreter", ""),
-        said.get("note") or "",
-        server.jobs.count,
-    )
+    said, jobs = core.status(), server.jobs.count
+    state: Literal["ready", "busy", "problem"] = "busy" if jobs else "problem" if server.problem else "ready"
+    message = server.problem or said.get("note") or ""
+    return protocol.StatusResult(state, said.get("provider", ""), said.get("interpreter", ""), message, jobs)
 
 
 async def target_at(server: KernelwrightServer, params: protocol.TargetAtParams) -> protocol.TargetAtResult:
