@@ -18,7 +18,20 @@ Def: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 # Methods that tensors have and the built-in types of Python lack.
 _TENSOR_METHODS = frozenset(
-    ["abs", "acos", "add_", "addcmul", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "asin", "atan", "bfloat16", "bmm", "chunk", "clamp", "clamp_max", "clamp_min", "clone", "contiguous", "cos", "cosh", "cpu", "cuda", "cummax", "cumprod", "cumsum", "detach", "diff", "dim", "div", "div_", "double", "einsum", "elu", "eq", "erf", "exp", "expand", "expand_as", "expm1", "flatten", "flip", "float", "floor", "fmod", "gather", "ge", "gelu", "gt", "half", "index_add", "index_select", "int", "isfinite", "isinf", "isnan", "item", "kthvalue", "le", "lerp", "log10", "log1p", "log2", "log_softmax", "logsumexp", "long", "lt", "masked_fill", "masked_fill_", "masked_select", "matmul", "maximum", "mean", "median", "minimum", "mm", "mul", "mul_", "narrow", "ne", "neg", "new_empty", "new_full", "new_ones", "new_zeros", "norm", "numel", "outer", "permute", "pow", "prod", "quantile", "reciprocal", "relu", "repeat_interleave", "requires_grad_", "reshape", "roll", "round", "rsqrt", "scatter", "scatter_", "scatter_add", "sigmoid", "sign", "sin", "softmax", "softplus", "sqrt", "square", "squeeze", "std", "sub", "sub_", "sum", "swapaxes", "tanh", "tile", "topk", "transpose", "tril", "triu", "type_as", "unbind", "unflatten", "unfold", "unsqueeze", "var", "view", "view_as", "where", "zero_"]
+    re.findall(
+        r"\w+",
+        """
+        abs acos add_ addcmul addmm all amax amin any argmax argmin argsort asin atan bfloat16 bmm chunk clamp
+        clamp_max clamp_min clone contiguous cos cosh cpu cuda cummax cumprod cumsum detach diff dim div div_ double
+        einsum elu eq erf exp expand expand_as expm1 flatten flip float floor fmod gather ge gelu gt half index_add
+        index_select int isfinite isinf isnan item kthvalue le lerp log10 log1p log2 log_softmax logsumexp long lt
+        masked_fill masked_fill_ masked_select matmul maximum mean median minimum mm mul mul_ narrow ne neg new_empty
+        new_full new_ones new_zeros norm numel outer permute pow prod quantile reciprocal relu repeat_interleave
+        requires_grad_ reshape roll round rsqrt scatter scatter_ scatter_add sigmoid sign sin softmax softplus sqrt
+        square squeeze std sub sub_ sum swapaxes tanh tile topk transpose tril triu type_as unbind unflatten unfold
+        unsqueeze var view view_as where zero_
+        """,
+    )
 )
 _TENSOR_WORDS = frozenset({"Tensor", "Float", "BFloat16", "Float16", "Float32", "Int", "Shaped", "Num"})
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -133,7 +146,8 @@ class Module:
                 return f"declared with @{last}"
             if root == "triton" or root in self.imports.triton:
                 return "a Triton kernel already"
-        return "a generator" if _yields(node) else None
+        body = self.text.lines[node.lineno - 1 : node.end_lineno]
+        return "a generator" if any("yield" in line for line in body) and _yields(node) else None
 
     def uses_torch(self, found: Found) -> bool:
         """Whether the function visibly uses torch: a name of torch's, or tensor methods in a file that imports it."""
@@ -181,9 +195,12 @@ def _functions(
             yield from _functions(node.body, f"{prefix}{node.name}.<locals>.", None, True)
         elif isinstance(node, ast.ClassDef):
             yield from _functions(node.body, f"{prefix}{node.name}.", node, nested)
-        elif isinstance(
-            node, ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.Match
-        ) or type(node).__name__ == "TryStar":
+        elif (
+            isinstance(
+                node, ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.Match
+            )
+            or type(node).__name__ == "TryStar"
+        ):
             yield from _functions(_inner(node), prefix, owner, nested)
 
 
@@ -301,10 +318,7 @@ def _root(node: ast.expr) -> str:
     steps = 0
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.BinOp):
         steps += 1
-        if isinstance(node, ast.BinOp):
-            node = node.left
-        else:
-            node = node.func if isinstance(node, ast.Call) else node.value
+        node = node.left if isinstance(node, ast.BinOp) else node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) and (steps or node.id not in ("self", "cls")) else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +19,6 @@ _MAGIC = re.compile(r"([ \t\f]*)(?:[%!?]|\w+[ \t]*=[ \t]*[%!]|[\w.]+\?{1,2}[ \t]
 _CONTINUES = re.compile(r"(?:else|elif|except|finally)\b|[)\]}#]|\Z")
 _BLOCK = re.compile(r"(?:async[ \t]+)?(class|def|if|elif|else|for|while|try|except|finally|with|match|case)\b")
 _MERGE_LIMIT = 60
-_NOT_PARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Broken(ast.AST):
@@ -93,21 +93,27 @@ def parse(text: Text) -> ast.Module:
     if lines and lines[0].startswith("\ufeff"):
         lines[0] = "\f" + lines[0][1:]
     whole = _parse(lines)
-    if whole is not None:
+    if isinstance(whole, ast.Module):
         return whole
     masked = [_without_magic(line) for line in lines]
     if masked != lines:
         whole = _parse(masked)
-    return whole or ast.Module(_recover(masked, 0, len(masked), ""), [])
+    if isinstance(whole, ast.Module):
+        return whole
+    starts = _whole_strings(masked, _starts(masked, 0, len(masked), ""))
+    return ast.Module(_around(masked, starts, "", whole), [])
 
 
-def _parse(lines: list[str]) -> ast.Module | None:
+def _parse(lines: list[str]) -> ast.Module | int:
+    """The tree, or the 1-based line at which it stops parsing (0 where Python does not say)."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the user's "\d" in a plain string is not our business
             return ast.parse("\n".join(lines) + "\n")
-    except _NOT_PARSED:
-        return None
+    except SyntaxError as error:
+        return error.lineno or 0
+    except (ValueError, RecursionError, MemoryError):
+        return 0
 
 
 def _without_magic(line: str) -> str:
@@ -118,26 +124,33 @@ def _without_magic(line: str) -> str:
 # --- recovery: block by block, so that one unfinished function hides no other -----------------------------------------
 
 
-def _recover(lines: list[str], first: int, last: int, indent: str) -> list[ast.stmt]:
-    """The intact statements that stand at `indent` in lines [first, last)."""
-    starts = _starts(lines, first, last, indent)
-    return _halve(lines, _whole_strings(lines, starts), indent)
-
-
-def _halve(lines: list[str], starts: list[int], indent: str) -> list[ast.stmt]:
-    """The intact statements between the first and the last of `starts`, found by halving whatever does not parse."""
+def _intact(lines: list[str], starts: list[int], indent: str) -> list[ast.stmt]:
+    """The intact statements between the first and the last of `starts`."""
     if len(starts) < 2:
         return []
     statements = _block(lines, starts[0], starts[-1], indent)
-    if statements is not None:
+    return _around(lines, starts, indent, statements) if isinstance(statements, int) else statements
+
+
+def _around(lines: list[str], starts: list[int], indent: str, stop: int) -> list[ast.stmt]:
+    """The intact statements before, in and after the one that holds the 1-based line at which parsing stops."""
+    at = min(max(bisect_right(starts, stop - 1) - 1, 0), len(starts) - 2)
+    if at < 0:
+        return []
+    found = _intact(lines, starts[: at + 1], indent)
+    found += _one(lines, starts[at], starts[at + 1], indent)
+    return found + _intact(lines, starts[at + 1 :], indent)
+
+
+def _one(lines: list[str], start: int, end: int, indent: str) -> list[ast.stmt]:
+    """What is intact of one statement, with the lines after it that may be the rest of a string."""
+    statements = _block(lines, start, end, indent)
+    if not isinstance(statements, int):
         return statements
-    if len(starts) > 2:
-        middle = len(starts) // 2
-        return _halve(lines, starts[: middle + 1], indent) + _halve(lines, starts[middle:], indent)
-    inside = _starts(lines, starts[0], starts[1], indent)
+    inside = _starts(lines, start, end, indent)
     if len(inside) > 2:  # joined for the sake of a string that turns out not to end
-        return _halve(lines, inside, indent)
-    return _members(lines, starts[0], starts[1], indent)
+        return _intact(lines, inside, indent)
+    return _members(lines, start, end, indent)
 
 
 def _whole_strings(lines: list[str], starts: list[int]) -> list[int]:
@@ -174,12 +187,12 @@ def _odd_quotes(lines: list[str]) -> bool:
     return any("".join(lines).count(quotes) % 2 for quotes in ('"""', "'''"))
 
 
-def _block(lines: list[str], start: int, end: int, indent: str) -> list[ast.stmt] | None:
-    """The statements of lines [start, end), which stand at `indent`; None when they do not parse."""
-    tree = _parse(["if 1:", *lines[start:end]] if indent else lines[start:end])
-    if tree is None:
-        return None
-    ast.increment_lineno(tree, start - 1 if indent else start)
+def _block(lines: list[str], start: int, end: int, indent: str) -> list[ast.stmt] | int:
+    """The statements of lines [start, end), which stand at `indent`; the line where they stop parsing if they do."""
+    above = [*[""] * (start - 1), "if 1:"] if indent else [""] * start
+    tree = _parse([*above, *lines[start:end]])
+    if isinstance(tree, int):
+        return tree
     if not indent:
         return tree.body
     return [statement for outer in tree.body if isinstance(outer, ast.If) for statement in outer.body]
@@ -196,7 +209,7 @@ def _members(lines: list[str], start: int, end: int, indent: str) -> list[ast.st
     )
     if inner is None:
         return []
-    members = _recover(lines, head + 1, end, inner)
+    members = _intact(lines, _whole_strings(lines, _starts(lines, head + 1, end, inner)), inner)
     node = _header(lines, head, indent, match[1]) or ast.If(ast.Constant(True), [], [])
     node.body = members
     node.lineno, node.col_offset = head + 1, len(indent)
@@ -216,6 +229,8 @@ def _header(lines: list[str], head: int, indent: str, word: str) -> ast.ClassDef
     name = re.match(r"(?:async[ \t]+)?(?:class|def)[ \t]+(\w+)", text)
     if word not in ("class", "def") or not name:
         return None
-    tree = _parse([f"{text} pass"]) or _parse([f"{word} {name[1]}{'' if word == 'class' else '()'}: pass"])
-    node = tree.body[0] if tree and tree.body else None
+    tree = _parse([f"{text} pass"])
+    if isinstance(tree, int):
+        tree = _parse([f"{word} {name[1]}{'' if word == 'class' else '()'}: pass"])
+    node = tree.body[0] if isinstance(tree, ast.Module) and tree.body else None
     return node if isinstance(node, ast.ClassDef | ast.FunctionDef) else None
