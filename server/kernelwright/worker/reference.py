@@ -1,0 +1,107 @@
+"""The reference worker: the user's code in the user's interpreter. It traces, makes inputs, and knows the truth."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.worker import inputs
+from kernelwright.worker.lifetime import exit_at_hangup
+from kernelwright.worker.loading import find, load
+from kernelwright.worker.variants import Traced, trace_calls
+from kernelwright.worker.wire import BadInputs, Channel, Emit, Json, serve_requests
+
+THREADS = 2
+DTYPES = ("bfloat16", "float32")
+"""The dtypes that FUNC(device, dtype, seed) is tried with, in this order. In bfloat16 every cast of the function shows in
+the trace, and tensors that stay float32 whatever the dtype can be told from those that follow it; in float32 neither
+does."""
+
+
+class Reference:
+    """The state between requests: one target, its calls, its graphs."""
+
+    def __init__(self) -> None:
+        self.maker: inputs.Maker | None = None
+        self.calls: list[inputs.LiveCall] = []
+        self.dtype = "float32"
+        self.traced = Traced()
+
+    def load(self, request: dict[str, Json], emit: Emit) -> Json:
+        """Execute the document, find the target, make and try its calls."""
+        path = Path(request["path"])
+        root = Path(request["root"]) if request.get("root") else None
+        target = find(load(path, request["text"], root), request["qualname"])
+        asked = request["inputs"]
+        self.maker = inputs.Maker(target, asked["origin"], asked["spec"], asked.get("literal") or [], root)
+        self.traced = Traced()
+        wanted = request.get("dtype")
+        self.calls = self._first_that_works((wanted,) if wanted else DTYPES)
+        return {"calls": [inputs.describe_call(call) for call in self.calls]}
+
+    def _first_that_works(self, dtypes: tuple[str, ...]) -> list[inputs.LiveCall]:
+        assert self.maker is not None
+        problem: BadInputs | None = None
+        for dtype in dtypes:
+            try:
+                calls = self.maker.make("cpu", dtype, 0)
+                for call in calls:
+                    inputs.try_out(call)
+            except BadInputs as error:
+                problem = error
+                continue
+            self.dtype = dtype
+            return calls
+        assert problem is not None
+        raise problem
+
+    def trace(self, request: dict[str, Json], emit: Emit) -> Json:
+        """One graph a variant."""
+        self.traced = trace_calls(self.calls)
+        return {"graphs": self.traced.graphs}
+
+    def hardware(self, request: dict[str, Json], emit: Emit) -> Json:
+        """model.Hardware; Triton's version without importing it."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            triton = version("triton")
+        except PackageNotFoundError:
+            triton = ""
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+        return {
+            "gpu": gpu,
+            "architectures": [_architecture()] if gpu else [],
+            "torch": torch.__version__,
+            "triton": triton,
+            "python": platform.python_version(),
+            "platform": f"{sys.platform}-{platform.machine()}",
+        }
+
+
+def _architecture() -> str:
+    if torch.version.hip:
+        return str(torch.cuda.get_device_properties(0).gcnArchName).split(":")[0]
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
+def operations(reference: Reference) -> dict[str, Any]:
+    """The protocol's operations by name."""
+    return {
+        "load": reference.load,
+        "trace": reference.trace,
+        "hardware": reference.hardware,
+    }
+
+
+def serve(channel: Channel) -> None:
+    """Answer requests until the end of input."""
+    exit_at_hangup(channel.read_fd)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", THREADS)))
+    serve_requests(channel, operations(Reference()))

@@ -1,0 +1,83 @@
+"""All calls of a target traced, and those with the same graph put together: one graph a variant."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelwright.worker.graphs import build_graph
+from kernelwright.worker.inputs import LiveCall
+from kernelwright.worker.tracing import Refused, trace
+from kernelwright.worker.wire import Json
+
+_EXAMPLE = ("calls", "symbols", "bytes_moved", "flops")
+
+
+@dataclass
+class Traced:
+    """The graphs, and for each call its own graph and sizes."""
+
+    graphs: list[Json] = field(default_factory=list)
+    graph_of: dict[int, Json] = field(default_factory=dict)
+    symbols_of: dict[int, dict[str, int]] = field(default_factory=dict)
+
+
+def trace_calls(calls: list[LiveCall]) -> Traced:
+    """Trace every call that is not meant to raise."""
+    traced = Traced()
+    known: dict[str, Json] = {}
+    for call in calls:
+        if call.raises is not None:
+            continue
+        graph = trace_one(call)
+        own = dict(graph["symbols"])
+        graph = known.setdefault(_key(graph), graph)
+        if call.index not in graph["calls"]:
+            graph["calls"].append(call.index)
+        if graph not in traced.graphs:
+            traced.graphs.append(graph)
+        traced.graph_of[call.index] = graph
+        traced.symbols_of[call.index] = own
+    return traced
+
+
+def trace_one(call: LiveCall) -> Json:
+    """The graph of one call, its `refusal` set where it cannot be a kernel."""
+    try:
+        graph = build_graph(trace(call), call.index)
+        if not graph["scalars"]:
+            return graph
+        again = build_graph(trace(call, shift=1), call.index)
+        if _key(graph) == _key(again):
+            return graph
+        # a constant depends on a scalar in a way that was not followed: the graph holds for these values only
+        return build_graph(trace(call, pinned=True), call.index)
+    except Refused as refused:
+        return refusal_graph(call, refused)
+
+
+def refusal_graph(call: LiveCall, refused: Refused) -> Json:
+    """A graph that only says why not."""
+    return {
+        "calls": [call.index],
+        "placeholders": [],
+        "nodes": [],
+        "output": {"value": None},
+        "symbols": {},
+        "scalars": [],
+        "fixed": [],
+        "guards": [],
+        "kind": "other",
+        "bytes_moved": 0,
+        "flops": 0,
+        "refusal": {"reason": refused.reason, "op": refused.op, "line": refused.line},
+    }
+
+
+def _key(graph: Json) -> str:
+    """Equal for graphs that differ only in the example."""
+    kept: dict[str, Any] = {name: value for name, value in graph.items() if name not in _EXAMPLE}
+    kept["scalars"] = [{**scalar, "example": 0} for scalar in graph["scalars"]]
+    kept["placeholders"] = [{**item, "contiguous": True} for item in graph["placeholders"]]
+    return json.dumps(kept, sort_keys=True)
