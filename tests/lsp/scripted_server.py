@@ -2,6 +2,7 @@
 
     propose*, keep*, decline*, fail*, ask*, badinputs*, crash*      end that way
     hang_starting, hang_tracing, hang_writing, hang_checking        reach that stage and wait to be cancelled
+    pause*                                                          waits until the status is asked, then proposes
     print*                                                          writes to standard output in every way, then proposes
 Every start, cancel and close goes to the file that $SCRIPT_LOG names, a line each.
 """
@@ -93,6 +94,7 @@ class ScriptedCore:
         self.settings = settings
         self.root = root
         self.history = SqliteHistory(None)
+        self.asked = asyncio.Event()
         log(f"core {root.name} provider={settings.provider}")
 
     def targets(self, document: Document) -> tuple[Target, ...]:
@@ -127,6 +129,7 @@ class ScriptedCore:
         return Change("".join(line for line in lines if not line.strip().startswith(dropped)))
 
     def status(self) -> dict[str, Any]:
+        self.asked.set()
         return {"provider": self.settings.provider, "note": "", "interpreter": sys.executable}
 
     async def generate(
@@ -139,6 +142,8 @@ class ScriptedCore:
                 raise UsageError(f"{qualname} is not in the file")
             found = self.inputs_for(target, inputs)
             await walk(target, report)
+            if target.name.startswith("pause"):
+                await self.asked.wait()
             return self._end(Task(target, found, (), HARDWARE, instruction))
         except asyncio.CancelledError:
             log(f"cancelled {qualname}")

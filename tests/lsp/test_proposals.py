@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -98,6 +99,24 @@ async def test_accepting_at_once_after_an_edit_refuses_too(start: Start, uri: st
     client.change(uri, SOURCE.replace("relu", "tanh"), 2)
     result = await client.command("accept", proposal["id"])
     assert not result["applied"] and client.edits == [] and states(client)[-1] == ["stale"]
+
+
+@pytest.mark.parametrize(
+    ("edited", "outcome"),
+    [(SOURCE.replace("relu", "tanh"), "stale"), ("import torch\n", "stale"), ("# above\n" + SOURCE, "proposed")],
+)
+async def test_an_edit_while_the_kernel_is_checked(start: Start, uri: str, edited: str, outcome: str) -> None:
+    client = await start()
+    client.open(uri, SOURCE.replace("propose_a", "pause_a"))
+    params = {"uri": uri, "qualname": "pause_a", "workDoneToken": "t"}
+    job = asyncio.ensure_future(client.ask("generate", params))
+    await client.until(lambda: "Compiling for sm_90" in client.said("t"))
+    client.change(uri, edited.replace("propose_a", "pause_a"), 2)
+    await client.ask("status", {})
+    result = await job
+    assert result["outcome"] == outcome
+    if outcome == "proposed":
+        assert result["proposal"]["version"] == 2 and result["proposal"]["originalText"].startswith("# above\n")
 
 
 async def test_reject(start: Start, uri: str) -> None:

@@ -49,7 +49,7 @@ async def generate(
                         snapshot.document, qualname, inputs=inputs, instruction=instruction, report=progress
                     )
             server.problem = ""
-            result = settle(server, snapshot, qualname, outcome)
+            result = settle(server, uri, qualname, outcome)
         except InputsNeeded as needed:
             result = GenerateResult("inputsNeeded", str(needed), qualname, suggestion=needed.suggestion)
         except BadInputs as bad:
@@ -99,17 +99,15 @@ def note_problem(server: KernelwrightServer, error: KernelwrightError) -> None:
         server.problem = str(error)
 
 
-def settle(server: KernelwrightServer, asked: Snapshot, qualname: str, outcome: Outcome) -> GenerateResult:
+def settle(server: KernelwrightServer, uri: str, qualname: str, outcome: Outcome) -> GenerateResult:
     """Keep a finished request's outcome and say it.
 
     Raises:
         StaleProposal: the function changed while its kernel was being checked.
     """
-    uri, target = asked.document.uri, asked.target(qualname)
-    if target is None:
-        raise TargetNotFound(f"{qualname} is not in the file")
+    target = outcome.target if isinstance(outcome, Declined) else outcome.task.target
     if isinstance(outcome, Proposed):
-        now = require(server, uri).target(qualname)
+        now = require(server, uri).target(target.qualname)
         if now is None or now.source_hash != target.source_hash:
             raise StaleProposal(f"{qualname} changed while its kernel was being checked: generate again")
         proposal = server.proposals.add(now, outcome)
