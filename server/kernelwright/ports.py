@@ -75,6 +75,8 @@ class NotApplicable:
     case: Case
     reason: str
     exception: str | None = None
+    folder: Path | None = None
+    """Where its inputs lie, for a call that must raise: the guard is checked with it."""
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,8 @@ class CaseVerifier:
     async def _check_guard(self, task: Task, state: _Progress, domain: Domain) -> Finding | None:
         guarded = replace(state.candidate, source=self.assemble(state.candidate, task, domain))
         raising = [Case(call=call.index) for call in task.inputs.calls if call.raises]
-        must_refuse = [item for item in await self.reference.make(raising, state.folder) if isinstance(item, CaseFiles)]
+        made = await self.reference.make(raising, state.folder)
+        must_refuse = [CaseFiles(item.case, item.folder) for item in made if item.folder]
         covered = {call for graph, _ in pair(task, domain.variants) for call in graph.calls}
         must_admit = [item for item in state.kept if item.case.call in covered]
         for files, expected in ((must_admit, True), (must_refuse, False)):
