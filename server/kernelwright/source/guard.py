@@ -125,7 +125,7 @@ class _Writer:
 
 def _title(variant: Variant) -> str:
     """A docstring for one variant: what sets it apart."""
-    fixed = ", ".join(f"{fixed.path}={_shown(fixed.value)}" for fixed in variant.fixed)
+    fixed = ", ".join(f"{fixed.path}={shown(fixed.value)}" for fixed in variant.fixed)
     return f"Why a call does not fit {fixed or 'this kind of call'}.".replace("\\", "\\\\").replace('"', "'")
 
 
@@ -191,10 +191,10 @@ class _VariantWriter:
     def _fixed(self) -> Iterator[str]:
         for fixed in self.variant.fixed:
             test = _differs(self.local[fixed.path], fixed.value)
-            if self.variant.tensors and _shown(fixed.value).startswith("device("):
+            if self.variant.tensors and shown(fixed.value).startswith("device("):
                 # Checked with the tensors' own device, wherever that was.
                 test = f"torch.device({self.local[fixed.path]}) != {self.local[self.variant.tensors[0].path]}.device"
-            yield from (f"if {test}:", f"    return {quote(f'{fixed.path} is not {_shown(fixed.value)}')}")
+            yield from (f"if {test}:", f"    return {quote(f'{fixed.path} is not {shown(fixed.value)}')}")
 
     def _scalars(self) -> Iterator[str]:
         # A Python int in a float's place promotes integer tensors differently, floating ones not.
@@ -277,7 +277,7 @@ class _VariantWriter:
                     bound.append(self.names.fresh(f"{tensor.path}_{index}"))
                     compared.append((tensor, index, bound[-1], dim))
             if bound:
-                yield f"{', '.join(bound)}{',' if len(bound) == 1 else ''} = {name}.shape"
+                yield f"{', '.join(bound) if len(bound) > 1 else f'({bound[0]},)'} = {name}.shape"
         for tensor, index, size, dim in compared:
             reason = f"{tensor.path}.shape[{index}] is not {dim}"
             yield from self._condition(dim, f"{size} != {{}}", reason)
@@ -385,7 +385,7 @@ def quote(reason: str) -> str:
     return f'"{reason}"' if reason.isprintable() and not set(reason) & set('"\\') else repr(reason)
 
 
-def _shown(value: Json) -> str:
+def shown(value: Json) -> str:
     if isinstance(value, dict) and len(value) == 1 and set(value) <= {"repr", "float"}:
         return str(next(iter(value.values())))
     return repr(value)

@@ -26,7 +26,7 @@ class Names:
 
     def fresh(self, wanted: str) -> str:
         """`wanted` made an identifier, with a number behind it where it is taken."""
-        plain = re.sub(r"\W+", "_", wanted).strip("_") or "value"
+        plain = re.sub(r"\W+", "_", wanted).rstrip("_") or "value"
         plain = plain if not plain[0].isdigit() else f"_{plain}"
         name, number = plain, 2
         while name in self._taken:
