@@ -37,6 +37,8 @@ export default tseslint.config(
       globals: {
         process: 'readonly',
         console: 'readonly',
+        document: 'readonly',
+        MutationObserver: 'readonly',
         setTimeout: 'readonly',
         clearTimeout: 'readonly',
         URL: 'readonly',

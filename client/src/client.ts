@@ -65,7 +65,11 @@ export class Server implements vscode.Disposable {
     params: P,
     token?: vscode.CancellationToken,
   ): Promise<R> {
-    return (await this.ready()).sendRequest<R>(type.method, params, token);
+    const client = await this.ready();
+    // Given by name, an absent token would count as a second parameter.
+    return token
+      ? client.sendRequest<R>(type.method, params, token)
+      : client.sendRequest<R>(type.method, params);
   }
 
   /** Runs one of the server's own commands. */

@@ -111,10 +111,20 @@ export class Generator {
         if (!value.trim()) return 'Say what the function is called with';
         // The same text was refused by the function itself, which parsing cannot know.
         if (value === refused) return question.problem;
-        return (await this.server.request(ValidateInputs, { text: value })).problem;
+        return this.problemOf(value);
       },
     });
     return answer?.trim();
+  }
+
+  private async problemOf(inputs: string): Promise<string | undefined> {
+    try {
+      return (await this.server.request(ValidateInputs, { text: inputs })).problem;
+    } catch (error) {
+      // The box must not be stuck on our own fault: the request itself judges the text again.
+      this.log.warn(`the inputs were not looked at: ${text(error)}`);
+      return undefined;
+    }
   }
 
   /** Runs a request under a notification that shows its stages. Undefined when it was cancelled or failed, which is said. */
