@@ -1,0 +1,1 @@
+"""Markdown templates: system, task, repair."""
