@@ -35,7 +35,7 @@ def classify(graph: Json) -> str:
     products = sum(name in MATMULS for name in names)
     if any(name.startswith(LIBRARY) for name in names):
         return "other"
-    if products >= 2 and "exp" in names and "bmm" in names:
+    if products >= 2 and {"amax", "exp", "sum"} <= set(names) and "bmm" in names:
         return "attention"
     if products:
         return "matmul with epilogue"

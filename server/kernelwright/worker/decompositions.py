@@ -17,7 +17,9 @@ def table() -> dict[Any, Callable[..., Any]]:
     """Op overload → its decomposition."""
     from torch._decomp import core_aten_decompositions, decomposition_table
 
-    chosen = dict(core_aten_decompositions())
+    # Functionalisation has taken mutations away before a decomposition is looked up; those of in-place ops would only
+    # meet tensors that are still wrapped.
+    chosen = {op: how for op, how in core_aten_decompositions().items() if not _is_in_place(op)}
     for packet in _PACKETS:
         for overload in _overloads(packet):
             if overload in decomposition_table:
@@ -29,6 +31,10 @@ def table() -> dict[Any, Callable[..., Any]]:
         for overload in _overloads(packet):
             chosen[overload] = function
     return chosen
+
+
+def _is_in_place(op: Any) -> bool:
+    return str(op).split(".")[1].endswith("_")
 
 
 def _overloads(name: str) -> list[Any]:

@@ -20,6 +20,7 @@ aten = torch.ops.aten
 _IDENTITIES = frozenset(
     ("aten.clone", "aten.alias", "aten.detach", "aten.lift_fresh", "aten.lift_fresh_copy", "aten.contiguous", "aten.lift")
 )
+_COPIES = frozenset(("aten.clone", "aten._to_copy", "aten.lift_fresh_copy"))
 _LARGEST_CONSTANT = 64
 
 
@@ -138,8 +139,11 @@ class _Builder:
                 returned = node.args[0]
             elif node.op != "placeholder":
                 self._node(node)
-        self._drop_dead(returned)
-        outputs = [self._output_reference(node) for node in (returned or ())]
+        count = len(returned) - len(self.trace.mutated)
+        outputs = [self._output_reference(node) for node in returned[:count]]
+        for number, node in zip(self.trace.mutated, returned[count:], strict=True):
+            self.mutated[number] = self._output_reference(node, copied=True)["node"]
+        self._drop_dead(outputs)
         placeholders = self._placeholders(names)
         guards = self.expressions.guards() + list(self.trace.scalars.guards)
         graph = {
@@ -215,9 +219,6 @@ class _Builder:
         target = "getitem" if node.target is operator.getitem else str(node.target)
         short = target.rsplit(".", 1)[0]
         self._refuse_impossible(node, short)
-        if short == "aten.copy_" and node.args[0].op == "placeholder":
-            self._mutation(node)
-            return
         if value is None:
             return  # an assertion
         args, kwargs = [self._value(item) for item in node.args], {k: self._value(v) for k, v in node.kwargs.items()}
@@ -244,16 +245,6 @@ class _Builder:
         name = short.rsplit(".", 1)[-1]
         if name in RANDOM:
             raise Refused("it draws random numbers, which a kernel could not repeat", str(node.target), _line(node))
-
-    def _mutation(self, node: Any) -> None:
-        target, source = node.args[:2]
-        reference = self._value(source)
-        number = self.input_of[target.name]
-        if source.meta["val"].dtype != target.meta["val"].dtype:
-            reference = self._added(node.name, "aten._to_copy.default", [reference], {"dtype": self._value(target.meta["val"].dtype)}, target.meta["val"], _line(node))
-        if reference["node"] not in {item["name"] for item in self.nodes}:  # one input copied into another
-            reference = self._added(node.name, "aten.clone.default", [reference], {}, target.meta["val"], _line(node))
-        self.mutated[number] = reference["node"]
 
     def _added(self, name: str, op: str, args: list[Json], kwargs: Json, value: Any, line: int | None) -> Json:
         self.nodes.append({"name": name, "op": op, "args": args, "kwargs": kwargs, **self._result(value), "line": line})
@@ -313,7 +304,9 @@ class _Builder:
         if isinstance(value, torch.layout):
             return {"layout": str(value).removeprefix("torch.")}
         if isinstance(value, complex):
-            raise Refused("it computes with complex constants")
+            if value.imag:
+                raise Refused("it computes with complex constants")
+            return self._number(value.real)
         return {"repr": repr(value)}
 
     def _number(self, value: Any) -> Json:
@@ -328,27 +321,26 @@ class _Builder:
 
     # Outputs and what is left over
 
-    def _output_reference(self, node: Any) -> Json:
+    def _output_reference(self, node: Any, copied: bool = False) -> Json:
         """The node that is returned; a copy of an input stays a copy."""
         reference = self._value(node)
         names = {item["name"] for item in self.nodes}
-        if reference["node"] not in names and node.op != "placeholder":
-            short = str(node.target).rsplit(".", 1)[0]
-            if short != "aten.alias":
-                return self._added(node.name, "aten.clone.default", [reference], {}, node.meta["val"], _line(node))
+        if reference["node"] in names:
+            return reference
+        if copied or (node.op != "placeholder" and str(node.target).rsplit(".", 1)[0] in _COPIES):
+            return self._added(f"{reference['node']}_copy", "aten.clone.default", [reference], {}, node.meta["val"], _line(node))
         return reference
 
-    def _drop_dead(self, returned: Any) -> None:
-        wanted = {self.reference[node.name]["node"] for node in (returned or ())} | set(self.mutated.values())
+    def _drop_dead(self, outputs: list[Json]) -> None:
+        wanted = {output["node"] for output in outputs} | set(self.mutated.values())
         alive: list[Json] = []
-        self.used.clear()
-        by_name = {self.reference[name]["node"]: number for name, number in self.input_of.items()}
         for node in reversed(self.nodes):
             if node["name"] in wanted:
                 wanted |= references([node["args"], node["kwargs"]])
                 alive.append(node)
         self.nodes[:] = reversed(alive)
-        self.used |= {number for name, number in by_name.items() if name in wanted}
+        by_name = {self.reference[name]["node"]: number for name, number in self.input_of.items()}
+        self.used = {number for name, number in by_name.items() if name in wanted}
 
     def _scalars(self, guards: list[str]) -> list[Json]:
         import ast

@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 import torch.fx.traceback as fx_traceback
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
 )
-from torch.func import functionalize
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -69,7 +70,8 @@ class Trace:
     shadow: Shadow
     inputs: list[Input]
     output: Json
-    symbolic: bool
+    mutated: list[int]
+    """The inputs that the function writes into; their new values are the last results of the graph."""
 
 
 @dataclass
@@ -105,6 +107,7 @@ class _Tracer:
         self.by_identity: dict[int, int] = {}
         self.stand_ins: list[Any] = []
         self.output: Json = None
+        self.mutated: list[int] = []
         self.keep: list[Any] = []
 
     # Stand-ins: during the building of the copies a tensor is an index holder; they are filled in when the graph runs.
@@ -138,15 +141,18 @@ class _Tracer:
         """
         self._build()  # finds the tensors; their order is that of the graph's inputs
         fakes = [item.fake for item in self.inputs]
-        with self.fake_mode, torch.no_grad(), fx_traceback.preserve_node_meta(), _Watch(self):
-            traced = make_fx(functionalize(self._call), decomposition_table=decompositions.table())
-            module = traced(*fakes)
+        with (
+            self.fake_mode,
+            enable_python_dispatcher(),
+            torch.no_grad(),
+            fx_traceback.preserve_node_meta(),
+            _Watch(self),
+        ):
+            module = make_fx(self._functional, decomposition_table=decompositions.table())(*fakes)
         rebound = self.shadow.assigned()
         if rebound:
             raise Refused(f"it assigns {rebound}, which a kernel cannot", None, None)
-        return Trace(
-            module, self.shape_env, self.scalars, self.shadow, self.inputs, self.output, self.symbolic
-        )
+        return Trace(module, self.shape_env, self.scalars, self.shadow, self.inputs, self.output, self.mutated)
 
     def _build(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """`self`, positional and keyword arguments as copies."""
@@ -157,6 +163,16 @@ class _Tracer:
             owner = self.shadow.object("self", owner)
         args, kwargs = _spread(self.call, bound)
         return owner, args, kwargs
+
+    def _functional(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """The call without its mutations, as torch.compile's own front end takes them away: results, then new values."""
+        outside = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
+        with outside, FunctionalTensorMode():
+            wrapped = [FunctionalTensor.to_functional(tensor) for tensor in tensors]
+            results = [_unwrap(output) for output in self._call(*wrapped)]
+            after = [_unwrap(tensor) for tensor in wrapped]
+        self.mutated = [number for number, tensor in enumerate(tensors) if after[number] is not tensor]
+        return results + [after[number] for number in self.mutated]
 
     def _call(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         self.stand_ins = list(tensors)
@@ -214,7 +230,7 @@ class _Watch(TorchFunctionMode):
             fx_traceback.get_current_meta()["stack_trace"] = str(line)
         name = getattr(func, "__name__", str(func))
         for value in _tensors(args):
-            if line is not None and not isinstance(value, FakeTensor) and not _is_wrapped(value):
+            if line is not None and not isinstance(value, (FakeTensor, FunctionalTensor)):
                 self._refuse_outside(value, name, line)
         self._note_layout(name, func, args)
         result = func(*args, **(kwargs or {}))
@@ -256,8 +272,12 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _is_wrapped(value: torch.Tensor) -> bool:
-    return torch._is_functional_tensor(value) or torch._C._functorch.is_functorch_wrapped_tensor(value)
+def _unwrap(value: Any) -> torch.Tensor:
+    """The value of a functional tensor, all writes to it done."""
+    if not isinstance(value, FunctionalTensor):
+        return value  # type: ignore[no-any-return]
+    torch._sync(value)
+    return torch._from_functional_tensor(value.elem)
 
 
 def _name_outside(function: Any, wanted: Any) -> str:
