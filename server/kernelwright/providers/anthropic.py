@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 from collections.abc import Callable
 from typing import Any
 
-from kernelwright.errors import ProviderError
 from kernelwright.model import Usage
 from kernelwright.providers.prompt import Prompt
 from kernelwright.providers.remote import (
@@ -15,7 +12,10 @@ from kernelwright.providers.remote import (
     Answer,
     RemoteProvider,
     Retryable,
+    broken_stream_errors,
+    cause_of,
     explain_status,
+    load_sdk,
     retry_after_s,
 )
 
@@ -36,11 +36,11 @@ class AnthropicProvider(RemoteProvider):
                 raise explain_status(self.name, self.model, _status(error), str(error.message), wait) from None
             except sdk.APIConnectionError as error:
                 raise Retryable(
-                    f"cannot reach anthropic ({_cause(error)}): check the network, proxy and base URL"
+                    f"cannot reach anthropic ({cause_of(error)}): check the network, proxy and base URL"
                 ) from None
             except sdk.APIError as error:
                 raise Retryable(f"anthropic's stream broke off: {error.message}") from None
-            except (OSError, ValueError, RuntimeError) as error:
+            except broken_stream_errors() as error:
                 raise Retryable(f"anthropic's stream broke off: {type(error).__name__}: {error}") from None
 
     async def _stream(self, client: Any, prompt: Prompt, on_text: Callable[[str], None]) -> Answer:
@@ -65,28 +65,9 @@ class AnthropicProvider(RemoteProvider):
         return Answer(text, usage, stopped)
 
 
-async def load_sdk(name: str) -> Any:
-    """Import an SDK in a thread: it takes a second or more, and the editor must not wait.
-
-    Raises:
-        ProviderError: it is not installed.
-    """
-    try:
-        return await asyncio.to_thread(importlib.import_module, name)
-    except ImportError as error:
-        raise ProviderError(
-            f"the {name} package is missing in the server's Python: python -m pip install {name} ({error})"
-        ) from error
-
-
 def _status(error: Any) -> int:
     """An error event in mid-stream comes with the stream's status 200; its own type says what it is."""
     body = error.body if isinstance(error.body, dict) else {}
     kind = (body.get("error") or {}).get("type") if isinstance(body.get("error"), dict) else None
     known = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500, "authentication_error": 401}
     return int(error.status_code) if error.status_code >= 400 else known.get(str(kind), 500)
-
-
-def _cause(error: BaseException) -> str:
-    cause = error.__cause__ or error
-    return f"{type(cause).__name__}: {cause}"[:200]

@@ -7,14 +7,16 @@ from typing import Any
 
 from kernelwright.errors import ProviderError
 from kernelwright.model import Usage
-from kernelwright.providers.anthropic import load_sdk
 from kernelwright.providers.prompt import Prompt
 from kernelwright.providers.remote import (
     MAX_OUTPUT_TOKENS,
     Answer,
     RemoteProvider,
     Retryable,
+    broken_stream_errors,
+    cause_of,
     explain_status,
+    load_sdk,
     retry_after_s,
 )
 
@@ -33,13 +35,12 @@ class OpenAIProvider(RemoteProvider):
                 wait = retry_after_s(error.response.headers.get("retry-after"))
                 raise explain_status(self.name, self.model, error.status_code, str(error.message), wait) from None
             except sdk.APIConnectionError as error:
-                cause = error.__cause__ or error
                 raise Retryable(
-                    f"cannot reach openai ({type(cause).__name__}: {cause}): check the network, proxy and base URL"
+                    f"cannot reach openai ({cause_of(error)}): check the network, proxy and base URL"
                 ) from None
             except sdk.APIError as error:
                 raise Retryable(f"openai's stream broke off: {error.message}") from None
-            except (OSError, ValueError, RuntimeError) as error:
+            except broken_stream_errors() as error:
                 raise Retryable(f"openai's stream broke off: {type(error).__name__}: {error}") from None
 
     async def _stream(self, client: Any, prompt: Prompt, on_text: Callable[[str], None]) -> Answer:

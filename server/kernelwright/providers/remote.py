@@ -6,10 +6,13 @@ One subclass a wire protocol says how to stream one answer; everything else is h
 from __future__ import annotations
 
 import asyncio
+import importlib
 import random
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelwright.errors import ProviderError
 from kernelwright.model import Candidate, Generating, Refusal, Refuted, Task, Usage
@@ -157,3 +160,29 @@ def _add(left: Usage, right: Usage) -> Usage:
         left.output_tokens + right.output_tokens,
         left.cached_tokens + right.cached_tokens,
     )
+
+
+async def load_sdk(name: str) -> Any:
+    """Import an SDK in a thread: it takes a second or more, and the editor must not wait.
+
+    Raises:
+        ProviderError: it is not installed.
+    """
+    try:
+        return await asyncio.to_thread(importlib.import_module, name)
+    except ImportError as error:
+        raise ProviderError(
+            f"the {name} package is missing in the server's Python: python -m pip install {name} ({error})"
+        ) from error
+
+
+def broken_stream_errors() -> tuple[type[Exception], ...]:
+    """What a stream that breaks off raises: the HTTP library's own errors (which one depends on the SDK's age)."""
+    loaded = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
+    return (OSError, ValueError, RuntimeError, *(module.HTTPError for module in loaded))
+
+
+def cause_of(error: BaseException) -> str:
+    """Why a connection failed, in the words of the layer below."""
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__}: {cause}"[:200]
