@@ -24,7 +24,10 @@ def describe_inputs(spec: str) -> Json:
     if not tensors and "=" not in spec:
         return {"origin": "file", "spec": spec}
     literal: list[Json] = [
-        {"name": name, "tensor": {"dtype": _SHORT.get(dtype, dtype), "shape": [int(n) for n in dims.split(",") if n.strip()]}}
+        {
+            "name": name,
+            "tensor": {"dtype": _SHORT.get(dtype, dtype), "shape": [int(n) for n in dims.split(",") if n.strip()]},
+        }
         for name, dtype, dims in tensors
     ]
     for name, value in re.findall(r"([\w.]+)\s*=\s*([^,\]]+)", spec):

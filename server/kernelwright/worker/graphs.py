@@ -18,7 +18,15 @@ from kernelwright.worker.wire import Json
 
 aten = torch.ops.aten
 _IDENTITIES = frozenset(
-    ("aten.clone", "aten.alias", "aten.detach", "aten.lift_fresh", "aten.lift_fresh_copy", "aten.contiguous", "aten.lift")
+    (
+        "aten.clone",
+        "aten.alias",
+        "aten.detach",
+        "aten.lift_fresh",
+        "aten.lift_fresh_copy",
+        "aten.contiguous",
+        "aten.lift",
+    )
 )
 _COPIES = frozenset(("aten.clone", "aten._to_copy", "aten.lift_fresh_copy"))
 _LARGEST_CONSTANT = 64
@@ -228,16 +236,25 @@ class _Builder:
             self.reference[node.name] = args[0]
             return
         self.reference[node.name] = {"node": node.name}
-        self.nodes.append({"name": node.name, "op": target, "args": args, "kwargs": kwargs, **self._result(value), "line": _line(node)})
+        self.nodes.append(
+            {
+                "name": node.name,
+                "op": target,
+                "args": args,
+                "kwargs": kwargs,
+                **self._result(value),
+                "line": _line(node),
+            }
+        )
 
     def _is_identity(self, short: str, node: Any) -> bool:
         if short in _IDENTITIES:
             return True
         if short == "aten._to_copy" or short == "aten.view" or short == "aten.expand":
             source, made = node.args[0].meta["val"], node.meta["val"]
-            same_shape = len(source.shape) == len(made.shape) and [self.expressions.of(size) for size in source.shape] == [
-                self.expressions.of(size) for size in made.shape
-            ]
+            same_shape = len(source.shape) == len(made.shape) and [
+                self.expressions.of(size) for size in source.shape
+            ] == [self.expressions.of(size) for size in made.shape]
             return source.dtype == made.dtype and same_shape
         return False
 
@@ -262,18 +279,26 @@ class _Builder:
         for position, number in enumerate(value.flatten().tolist()):
             single = torch.empty(shape, dtype=value.dtype)
             name = node.name if value.numel() == 1 and value.dim() < 2 else f"{node.name}_{position}"
-            parts.append(self._added(name.lstrip("_"), "aten.full.default", [shape, self._value(number)], {"dtype": dtype}, single, line))
+            parts.append(
+                self._added(
+                    name.lstrip("_"), "aten.full.default", [shape, self._value(number)], {"dtype": dtype}, single, line
+                )
+            )
         reference = parts[0]
         if value.numel() > 1:
             flat = value.flatten()
             reference = self._added(f"{node.name}_all".lstrip("_"), "aten.cat.default", [parts], {}, flat, line)
         if value.dim() > 1:
-            reference = self._added(f"{node.name}_view".lstrip("_"), "aten.view.default", [reference, list(value.shape)], {}, value, line)
+            reference = self._added(
+                f"{node.name}_view".lstrip("_"), "aten.view.default", [reference, list(value.shape)], {}, value, line
+            )
         self.reference[node.name] = reference
 
     def _result(self, value: Any) -> Json:
         if isinstance(value, (tuple, list)):
-            results = [[self._shape(item), wire.dtype_name(item.dtype)] for item in value if isinstance(item, torch.Tensor)]
+            results = [
+                [self._shape(item), wire.dtype_name(item.dtype)] for item in value if isinstance(item, torch.Tensor)
+            ]
             return {"shape": None, "dtype": None, "results": results}
         return {"shape": self._shape(value), "dtype": wire.dtype_name(value.dtype), "results": []}
 
@@ -328,7 +353,9 @@ class _Builder:
         if reference["node"] in names:
             return reference
         if copied or (node.op != "placeholder" and str(node.target).rsplit(".", 1)[0] in _COPIES):
-            return self._added(f"{reference['node']}_copy", "aten.clone.default", [reference], {}, node.meta["val"], _line(node))
+            return self._added(
+                f"{reference['node']}_copy", "aten.clone.default", [reference], {}, node.meta["val"], _line(node)
+            )
         return reference
 
     def _drop_dead(self, outputs: list[Json]) -> None:

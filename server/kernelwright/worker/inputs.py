@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -300,19 +300,39 @@ def tensor_spec(tensor: Any) -> Json:
     }
 
 
-def duplicate(call: LiveCall) -> LiveCall:
-    """A deep copy that runs on its own: tensors keep their layouts and what they share among themselves."""
+def rebuild(call: LiveCall, convert: Callable[[Any], Any]) -> LiveCall:
+    """A deep copy of a call in which `convert` makes each tensor; what is shared stays shared."""
     import torch
 
     memo: dict[int, Any] = {}
+    keep = [value for _, value in leaves(call) if isinstance(value, torch.Tensor)]
     with torch.no_grad():
-        for _, value in leaves(call):
-            if isinstance(value, torch.Tensor) and not value.is_leaf:
-                memo[id(value)] = value.detach().clone()
+        for value in keep:
+            if id(value) not in memo:
+                memo[id(value)] = convert(value)
         owner, args, kwargs = copy.deepcopy((call.owner, call.args, call.kwargs), memo)
-    return LiveCall(
-        call.index, call.target, args, kwargs, owner, call.raises, call.note, call.unordered, call.problem
-    )
+    return replace(call, args=args, kwargs=kwargs, owner=owner)
+
+
+def duplicate(call: LiveCall) -> LiveCall:
+    """A deep copy that runs on its own: tensors keep their layouts and the memory they share among themselves."""
+    import torch
+
+    storages: dict[int, Any] = {}
+
+    def convert(value: Any) -> Any:
+        plain_value = value.detach()
+        storage = plain_value.untyped_storage()
+        if storage._cdata not in storages:
+            storages[storage._cdata] = storage.clone()
+        made = torch.empty(0, dtype=value.dtype, device=value.device).set_(
+            storages[storage._cdata], plain_value.storage_offset(), plain_value.shape, plain_value.stride()
+        )
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(made, value.requires_grad)
+        return made
+
+    return rebuild(call, convert)
 
 
 def try_out(call: LiveCall) -> None:

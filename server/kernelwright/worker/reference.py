@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from kernelwright.worker import inputs
+from kernelwright.worker.cases import Builder
+from kernelwright.worker.judging import Judge
 from kernelwright.worker.lifetime import exit_at_hangup
 from kernelwright.worker.loading import find, load
 from kernelwright.worker.variants import Traced, trace_calls
@@ -31,6 +33,7 @@ class Reference:
         self.calls: list[inputs.LiveCall] = []
         self.dtype = "float32"
         self.traced = Traced()
+        self._judge: Judge | None = None
 
     def load(self, request: dict[str, Json], emit: Emit) -> Json:
         """Execute the document, find the target, make and try its calls."""
@@ -39,7 +42,7 @@ class Reference:
         target = find(load(path, request["text"], root), request["qualname"])
         asked = request["inputs"]
         self.maker = inputs.Maker(target, asked["origin"], asked["spec"], asked.get("literal") or [], root)
-        self.traced = Traced()
+        self.traced, self._judge = Traced(), None
         wanted = request.get("dtype")
         self.calls = self._first_that_works((wanted,) if wanted else DTYPES)
         return {"calls": [inputs.describe_call(call) for call in self.calls]}
@@ -62,8 +65,26 @@ class Reference:
 
     def trace(self, request: dict[str, Json], emit: Emit) -> Json:
         """One graph a variant."""
-        self.traced = trace_calls(self.calls)
+        self.traced, self._judge = trace_calls(self.calls), None
         return {"graphs": self.traced.graphs}
+
+    def make(self, request: dict[str, Json], emit: Emit) -> Json:
+        """Write the cases that the function accepts, each in a folder of its own."""
+        judge = self._the_judge()
+        return {"made": [judge.make(case, Path(request["folder"])) for case in request["cases"]]}
+
+    def judge(self, request: dict[str, Json], emit: Emit) -> Json:
+        """Compare the outputs in the cases' folders with the truth, computed now."""
+        judge = self._the_judge()
+        return {"judged": [judge.judge(item["case"], item["folder"]) for item in request["cases"]]}
+
+    def _the_judge(self) -> Judge:
+        if self.maker is None:
+            raise BadInputs("nothing has been loaded")
+        if self._judge is None:
+            builder = Builder(self.maker, self.dtype, self.traced.graph_of, self.traced.symbols_of)
+            self._judge = Judge(builder)
+        return self._judge
 
     def hardware(self, request: dict[str, Json], emit: Emit) -> Json:
         """model.Hardware; Triton's version without importing it."""
@@ -96,6 +117,8 @@ def operations(reference: Reference) -> dict[str, Any]:
     return {
         "load": reference.load,
         "trace": reference.trace,
+        "make": reference.make,
+        "judge": reference.judge,
         "hardware": reference.hardware,
     }
 

@@ -202,7 +202,9 @@ class _Tracer:
             raise Refused("it returns a size, not only tensors")
         if value is None or isinstance(value, (bool, int, float, str)):
             return {"value": plain(value)}
-        raise Refused(f"it returns a {type(value).__name__}: only tensors, numbers, tuples, lists and dicts can be checked")
+        raise Refused(
+            f"it returns a {type(value).__name__}: only tensors, numbers, tuples, lists and dicts can be checked"
+        )
 
 
 def _spread(call: LiveCall, bound: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
