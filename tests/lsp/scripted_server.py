@@ -9,13 +9,10 @@ Every start, cancel and close goes to the file that $SCRIPT_LOG names, a line ea
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +22,9 @@ from kernelwright.errors import (
     InputsNeeded,
     KernelwrightError,
     StaleProposal,
-    UsageError,
+    TargetNotFound,
 )
 from kernelwright.history import SqliteHistory
-from kernelwright.lsp.endpoint import split_lines
 from kernelwright.lsp.server import serve
 from kernelwright.model import (
     Argument,
@@ -55,7 +51,6 @@ from kernelwright.model import (
     Proposed,
     Refusal,
     Refuted,
-    Span,
     Starting,
     Target,
     Task,
@@ -67,24 +62,28 @@ from kernelwright.model import (
 )
 from kernelwright.ports import Report
 from kernelwright.settings import Settings
+from kernelwright.source.edit import AcceptedKernel, Edit, accepted, propose, restore
+from kernelwright.source.locate import find_target, find_targets
+from kernelwright.source.module import assemble
 
 HARDWARE = Hardware(None, ("sm_80", "sm_90"), "2.13.0", "3.7.1", "3.11")
-MARK = "# kernelwright: "
+MODULE = """\
+import torch
+import triton
+import triton.language as tl
 
 
-@dataclass(frozen=True)
-class Kernel:
-    qualname: str
-    evidence_id: str
-    source_hash: str
+@triton.jit
+def _copy(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < size), mask=offsets < size)
 
 
-@dataclass(frozen=True)
-class Change:
-    after: str
-
-    def apply(self, text: str) -> str:
-        return self.after
+def {name}({parameters}):
+    out = torch.empty_like(x)
+    _copy[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+    return out
+"""
 
 
 class ScriptedCore:
@@ -98,35 +97,27 @@ class ScriptedCore:
         log(f"core {root.name} provider={settings.provider}")
 
     def targets(self, document: Document) -> tuple[Target, ...]:
-        return tuple(find(document))
+        return find_targets(document)
 
-    def accepted(self, document: Document) -> tuple[Kernel, ...]:
-        marked = [line.strip()[len(MARK) :].split() for line in split_lines(document.text) if MARK in line]
-        return tuple(Kernel(*words) for words in marked)
+    def accepted(self, document: Document) -> tuple[AcceptedKernel, ...]:
+        return accepted(document)
 
     def inputs_for(self, target: Target, given: str | None = None) -> Inputs:
         if given or not target.name.startswith("ask"):
             return Inputs("literal", given or "x: f32[8]")
         raise InputsNeeded(f"nothing says what {target.qualname} is called with", "x: f32[1024]")
 
-    def edit(self, outcome: Proposed, document: Document) -> Change:
-        target = require(document, outcome.task.target.qualname)
-        if target is None or target.source_hash != outcome.evidence.source_hash:
-            raise StaleProposal(f"{outcome.task.target.qualname} changed since this kernel was checked")
-        lines = list(split_lines(document.text))
-        ending = "\r\n" if lines[0].endswith("\r\n") else "\n"
-        indent = " " * (len(lines[target.def_line]) - len(lines[target.def_line].lstrip()))
-        lines.insert(target.def_line, f"{indent}@_kernelwright_{target.name}{ending}")
-        mark = f"{MARK}{target.qualname} {outcome.evidence.id} {target.source_hash}{ending}"
-        lines.insert(target.span.start_line, indent + mark)
-        return Change("".join(lines))
+    def edit(self, outcome: Proposed, document: Document) -> Edit:
+        try:
+            target = find_target(document, outcome.task.target.qualname)
+        except TargetNotFound as error:
+            raise StaleProposal(str(error)) from error
+        if target.source_hash != outcome.evidence.source_hash:
+            raise StaleProposal(f"{target.qualname} changed since this kernel was checked")
+        return propose(target, outcome.source, outcome.evidence, placement=self.settings.placement)
 
-    def restore(self, document: Document, qualname: str) -> Change:
-        if all(kernel.qualname != qualname for kernel in self.accepted(document)):
-            raise UsageError(f"{qualname} has no accepted kernel in this file")
-        dropped = (f"{MARK}{qualname} ", f"@_kernelwright_{qualname.rsplit('.', 1)[-1]}")
-        lines = split_lines(document.text)
-        return Change("".join(line for line in lines if not line.strip().startswith(dropped)))
+    def restore(self, document: Document, qualname: str) -> Edit:
+        return restore(document, qualname)
 
     def status(self) -> dict[str, Any]:
         self.asked.set()
@@ -137,9 +128,7 @@ class ScriptedCore:
     ) -> Outcome:
         log(f"generate {qualname}")
         try:
-            target = require(document, qualname)
-            if target is None:
-                raise UsageError(f"{qualname} is not in the file")
+            target = find_target(document, qualname)
             found = self.inputs_for(target, inputs)
             await walk(target, report)
             if target.name.startswith("pause"):
@@ -150,8 +139,7 @@ class ScriptedCore:
             raise
 
     async def recheck(self, document: Document, qualname: str, *, report: Report) -> Verdict:
-        target = require(document, qualname)
-        assert target is not None
+        target = find_target(document, qualname)
         await walk(target, report)
         return refuted() if "bad" in qualname else passed()
 
@@ -190,7 +178,9 @@ class ScriptedCore:
             architectures=("sm_80", "sm_90"),
             inputs="literal: x: f32[8]",
         )
-        proposed = Proposed(task, passed(), evidence, "import triton\n")
+        candidate = MODULE.format(name=target.name, parameters=", ".join(entry.name for entry in target.parameters))
+        module = assemble(candidate, target, passed().domain)
+        proposed = Proposed(task, passed(), evidence, module)
         self.history.record_outcome("run", proposed)
         return proposed
 
@@ -231,33 +221,6 @@ def shout() -> None:
     print("print", flush=True)
     os.write(1, b"Content-Length: 5\r\n\r\nhello")
     subprocess.run([sys.executable, "-c", "print('a child')"], check=True)
-
-
-def require(document: Document, qualname: str) -> Target | None:
-    return next((target for target in find(document) if target.qualname == qualname), None)
-
-
-def find(document: Document) -> Iterator[Target]:
-    """Every function whose text names torch; none while the file does not parse."""
-    try:
-        tree = ast.parse(document.text)
-    except SyntaxError:
-        return
-    yield from walk_body(document, tree, "")
-
-
-def walk_body(document: Document, parent: ast.AST, prefix: str) -> Iterator[Target]:
-    lines = split_lines(document.text)
-    for node in ast.iter_child_nodes(parent):
-        if isinstance(node, ast.ClassDef):
-            yield from walk_body(document, node, f"{prefix}{node.name}.")
-        if isinstance(node, ast.FunctionDef):
-            start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-            source = "".join(lines[start : node.end_lineno])
-            span = Span(start, node.col_offset, node.end_lineno or 0, 0)
-            if "torch" in source:
-                yield Target(document, prefix + node.name, source, span, node.lineno - 1, ())
-            yield from walk_body(document, node, f"{prefix}{node.name}.<locals>.")
 
 
 def log(line: str) -> None:

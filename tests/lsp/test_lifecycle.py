@@ -113,7 +113,7 @@ async def test_notebook_cells_are_documents(start: Start, tmp_path: Path) -> Non
     client = await start()
     notebook = (tmp_path / "n.ipynb").as_uri()
     uris = [notebook.replace("file:", "vscode-notebook-cell:") + f"#W{number}" for number in range(3)]
-    texts = ["import torch\n", SOURCE, "def propose_b(x):\n    return torch.exp(x)"]
+    texts = ["import torch\n", SOURCE, "from torch import exp\n\ndef propose_b(x):\n    return exp(x)"]
     cells = [lsp.NotebookCell(lsp.NotebookCellKind.Code, uri) for uri in uris]
     documents = [lsp.TextDocumentItem(uri, "python", 1, text) for uri, text in zip(uris, texts, strict=True)]
     client.notebook_document_did_open(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import attrs
 import pytest
 from lsp_client import FULL, PLAIN, Client, Start, plain
 from lsprotocol import types as lsp
@@ -212,3 +213,33 @@ async def test_a_form_feed_is_no_line_end(start: Start, uri: str) -> None:
         )
     )
     assert [list(lens.command.arguments) for lens in await client.lenses(uri)] == [[uri, "propose_b"]]
+
+
+CREATES = attrs.evolve(
+    FULL,
+    workspace=attrs.evolve(
+        FULL.workspace,
+        workspace_edit=lsp.WorkspaceEditClientCapabilities(
+            document_changes=True, resource_operations=[lsp.ResourceOperationKind.Create]
+        ),
+    ),
+)
+
+
+async def test_a_sibling_file_is_created_first(start: Start, uri: str) -> None:
+    client = await start(CREATES, settings={"placement": "sibling"})
+    client.open(uri, SOURCE)
+    proposal = (await client.ask("generate", {"uri": uri, "qualname": "propose_a"}))["proposal"]
+    assert "@triton.jit" not in proposal["proposedText"] and "@triton.jit" in proposal["summary"]
+    assert (await client.command("accept", proposal["id"]))["applied"]
+    create, fill, change = client.edits[0].edit.document_changes
+    assert (create.kind, create.uri) == ("create", uri.replace("model.py", "model_propose_a_triton.py"))
+    assert fill.text_document.uri == create.uri and "@triton.jit" in fill.edits[0].new_text
+    assert applied(SOURCE, change.edits) == proposal["proposedText"]
+
+
+async def test_an_editor_that_cannot_create_files_is_told_so(start: Start, uri: str) -> None:
+    client = await start(FULL, settings={"placement": "sibling"})
+    proposal = await propose(client, uri)
+    result = await client.command("accept", proposal["id"])
+    assert not result["applied"] and "placement" in result["message"] and client.edits == []

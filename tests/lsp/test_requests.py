@@ -37,7 +37,7 @@ OUTCOMES = [
     ("badinputs_a", "invalidInputs", "x: what is q32?", {"problem": "x: what is q32?"}),
     ("broken_a", "error", "the disk is full: free some space", {}),
     ("crash_a", "error", "crash_a: an internal fault; the server's log has the details", {}),
-    ("nowhere", "error", "nowhere is not in the file", {}),
+    ("nowhere", "error", "there is no function nowhere in the document", {}),
 ]
 
 
@@ -242,6 +242,15 @@ async def test_inputs(start: Start, uri: str, qualname: str, expected: dict[str,
     client = await start()
     client.open(uri, SOURCE)
     assert await client.ask("inputs", {"uri": uri, "qualname": qualname}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "good"), [("x: f32[8, 4], eps=1e-6", True), ("x: f32[8", False), ("x: q32[8]", False)]
+)
+async def test_inputs_are_validated_as_they_are_typed(start: Start, text: str, good: bool) -> None:
+    client = await start()
+    answer = await client.ask("validateInputs", {"text": text})
+    assert answer == {} if good else answer["problem"]
 
 
 @pytest.mark.parametrize(

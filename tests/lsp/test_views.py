@@ -73,17 +73,28 @@ async def test_an_accepted_kernel_is_shown_with_its_evidence(start: Start, uri: 
     proposal = (await client.ask("generate", {"uri": uri, "qualname": "propose_norm"}))["proposal"]
     assert (await client.command("accept", proposal["id"]))["applied"]
     client.change(uri, proposal["proposedText"], 2)
+    line = proposal["proposedText"].splitlines().index("def propose_norm(x):")
     lenses = [lens for lens in await client.lenses(uri) if lens.command.arguments[1] == "propose_norm"]
     assert shown(lenses) == [
-        (10, "✓ checked kernel · Re-check", "kernelwright.recheck"),
-        (10, "Remove", "kernelwright.remove"),
+        (line, "✓ checked kernel · Re-check", "kernelwright.recheck"),
+        (line, "Remove", "kernelwright.remove"),
     ]
-    hover = await client.hover(uri, 10)
+    hover = await client.hover(uri, line)
     assert hover and "Checked Triton kernel of `propose_norm`" in hover and "| domain | `x`: float32, bfloat16" in hover
-    assert [action["title"] for action in await client.actions(uri, 10)] == [
+    assert [action["title"] for action in await client.actions(uri, line)] == [
         "Re-check the kernel of `propose_norm`",
         "Remove the kernel of `propose_norm`",
     ]
+
+
+async def test_a_kernel_whose_decorator_was_taken_off_is_called_unused(start: Start, uri: str) -> None:
+    client = await start()
+    client.open(uri, SOURCE)
+    proposal = (await client.ask("generate", {"uri": uri, "qualname": "propose_norm"}))["proposal"]
+    assert (await client.command("accept", proposal["id"]))["applied"]
+    client.change(uri, proposal["proposedText"].replace("\n@_kernelwright_propose_norm\n", "\n"), 2)
+    titles = [lens.command.title for lens in await client.lenses(uri)]
+    assert "checked kernel without its decorator: not used · Re-check" in titles
 
 
 @pytest.mark.parametrize(

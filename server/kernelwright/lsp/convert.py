@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from lsprotocol import types as lsp
 from pygls.workspace import PositionCodec, ServerTextPosition
 
-from kernelwright.lsp.endpoint import split_lines
 from kernelwright.model import Json, Span, Target
+from kernelwright.source.edit import Edit
 
 
 @dataclass(frozen=True)
@@ -43,37 +42,17 @@ class Positions:
         return self.range(Span(target.def_line, start, target.def_line, start + len(target.name)))
 
     def _position(self, line: int, column: int) -> lsp.Position:
+        if 0 < line == len(self.lines) and not self.lines[-1].endswith(("\n", "\r")):
+            # The start of the line after a last one without an end: that is where the last one stops.
+            line, column = line - 1, len(self.lines[-1])
         if line >= len(self.lines):
             return lsp.Position(line, 0)
         return self.codec.position_to_client_units(self.lines, ServerTextPosition(line, column))
 
 
-def text_edits(positions: Positions, before: str, after: str) -> list[lsp.TextEdit]:
-    """The least whole-line edits from one text to the other; the untouched lines between them stay untouched."""
-    old, new = split_lines(before), split_lines(after)
-    # What both share at either end goes first: comparing is quadratic, and files are long.
-    head = _shared(old, new)
-    tail = _shared(old[head:][::-1], new[head:][::-1])
-    middle = old[head : len(old) - tail], new[head : len(new) - tail]
-    edits = []
-    for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, *middle, autojunk=False).get_opcodes():
-        if tag != "equal":
-            span = Span(*_line_start(old, head + start), *_line_start(old, head + end))
-            edits.append(lsp.TextEdit(positions.range(span), "".join(middle[1][new_start:new_end])))
-    return edits
-
-
-def _shared(left: Sequence[str], right: Sequence[str]) -> int:
-    """How many items two sequences share from the start."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((index for index, (one, other) in pairs if one != other), min(len(left), len(right)))
-
-
-def _line_start(lines: Sequence[str], line: int) -> tuple[int, int]:
-    """Where a line starts; past a last line without an end, that is that line's end."""
-    if 0 < line == len(lines) and not lines[-1].endswith(("\n", "\r")):
-        return line - 1, len(lines[-1])
-    return line, 0
+def text_edits(positions: Positions, edit: Edit) -> list[lsp.TextEdit]:
+    """An edit's changes of its document as the client counts."""
+    return [lsp.TextEdit(positions.range(change.span), change.text) for change in edit.changes]
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------------

@@ -9,25 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from kernelwright.model import Document, Inputs, Outcome, Proposed, Target, Verdict
 from kernelwright.ports import History, Report
 from kernelwright.settings import Settings
-
-
-class AcceptedKernel(Protocol):
-    """A kernel of ours that a document holds."""
-
-    @property
-    def qualname(self) -> str: ...
-
-    @property
-    def evidence_id(self) -> str: ...
-
-    @property
-    def source_hash(self) -> str: ...
-
-
-class Edit(Protocol):
-    """A change of one document."""
-
-    def apply(self, text: str) -> str: ...
+from kernelwright.source.edit import AcceptedKernel, Edit
 
 
 class Core(Protocol):

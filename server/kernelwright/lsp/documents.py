@@ -10,10 +10,11 @@ from pygls.uris import to_fs_path, uri_scheme, urlparse
 from pygls.workspace import Workspace
 
 from kernelwright.lsp.convert import Positions
-from kernelwright.lsp.core import AcceptedKernel, Core
+from kernelwright.lsp.core import Core
 from kernelwright.lsp.cores import Cores
 from kernelwright.lsp.endpoint import split_lines
 from kernelwright.model import Document, Target
+from kernelwright.source.edit import AcceptedKernel
 
 
 @dataclass(frozen=True)

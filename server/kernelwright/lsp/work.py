@@ -107,9 +107,11 @@ def settle(server: KernelwrightServer, uri: str, qualname: str, outcome: Outcome
     """
     target = outcome.target if isinstance(outcome, Declined) else outcome.task.target
     if isinstance(outcome, Proposed):
-        now = require(server, uri).target(target.qualname)
+        snapshot = require(server, uri)
+        now = snapshot.target(target.qualname)
         if now is None or now.source_hash != target.source_hash:
             raise StaleProposal(f"{qualname} changed while its kernel was being checked: generate again")
+        snapshot.core.edit(outcome, snapshot.document)  # one that cannot be written is no proposal
         proposal = server.proposals.add(now, outcome)
         server.announce(uri)
         message = f"{qualname}: a kernel that passed {passed_text(outcome.passed)}"
@@ -132,14 +134,19 @@ def proposal_info(server: KernelwrightServer, proposal: Proposal) -> ProposalInf
     """
     snapshot = require(server, proposal.uri)
     document = snapshot.document
+    edit = snapshot.core.edit(proposal.outcome, document)
+    summary = proposal_summary(proposal)
+    if edit.sibling:
+        path, text = edit.sibling
+        summary += f"\n\nThe kernel goes into `{path}`:\n\n```python\n{text}```"
     return ProposalInfo(
         id=proposal.id,
         uri=proposal.uri,
         qualname=proposal.qualname,
         title=f"Triton kernel for {proposal.qualname}",
-        summary=proposal_summary(proposal),
+        summary=summary,
         original_text=document.text,
-        proposed_text=snapshot.core.edit(proposal.outcome, document).apply(document.text),
+        proposed_text=edit.text,
         version=document.version,
     )
 

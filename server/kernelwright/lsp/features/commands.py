@@ -7,20 +7,21 @@ is started in the background with a progress of the server's own.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
-from kernelwright.errors import KernelwrightError, StaleProposal
+from kernelwright.errors import KernelwrightError, StaleProposal, UsageError
 from kernelwright.lsp import work
 from kernelwright.lsp.convert import text_edits
-from kernelwright.lsp.core import Edit
 from kernelwright.lsp.documents import Snapshot
 from kernelwright.lsp.protocol import CommandResult, GenerateResult, RecheckResult, write
 from kernelwright.lsp.session import KernelwrightServer
 from kernelwright.model import Json
+from kernelwright.source.edit import Edit
 
 Long = Callable[[KernelwrightServer, str, str, str | None], Awaitable[GenerateResult | RecheckResult]]
 GOOD = frozenset({"proposed", "kept", "passed"})
@@ -69,12 +70,12 @@ async def accept_proposal(server: KernelwrightServer, proposal_id: str) -> Comma
     try:
         snapshot = work.require(server, proposal.uri)
         edit = snapshot.core.edit(proposal.outcome, snapshot.document)
+        problem = await apply(server, snapshot, edit, f"Accept the Triton kernel for {proposal.qualname}")
     except KernelwrightError as error:
         if isinstance(error, StaleProposal):
             server.proposals.decide(proposal, "stale")
             server.announce(proposal.uri)
         return CommandResult(False, str(error))
-    problem = await apply(server, snapshot, edit, f"Accept the Triton kernel for {proposal.qualname}")
     if problem:
         return CommandResult(False, problem)
     server.announce(proposal.uri, [server.proposals.decide(proposal, "accepted")])
@@ -95,9 +96,9 @@ async def remove_kernel(server: KernelwrightServer, uri: str, qualname: str) -> 
     try:
         snapshot = work.require(server, uri)
         edit = snapshot.core.restore(snapshot.document, qualname)
+        problem = await apply(server, snapshot, edit, f"Remove the kernel of {qualname}")
     except KernelwrightError as error:
         return CommandResult(False, str(error))
-    problem = await apply(server, snapshot, edit, f"Remove the kernel of {qualname}")
     if problem:
         return CommandResult(False, problem)
     server.redraw(uri)
@@ -106,18 +107,35 @@ async def remove_kernel(server: KernelwrightServer, uri: str, qualname: str) -> 
 
 async def apply(server: KernelwrightServer, snapshot: Snapshot, edit: Edit, label: str) -> str:
     """Have the client make an edit, if it still has the version that the edit was made for; what went wrong, or ""."""
-    document = snapshot.document
-    edits = text_edits(snapshot.positions, document.text, edit.apply(document.text))
-    workspace = server.client_capabilities.workspace
-    if workspace and workspace.workspace_edit and workspace.workspace_edit.document_changes:
-        versioned = lsp.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
-        change = lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(versioned, edits)])
-    else:
-        change = lsp.WorkspaceEdit(changes={document.uri: edits})
+    change = workspace_edit(server.client_capabilities.workspace, snapshot, edit)
     answer = await server.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(change, label))
     if answer.applied:
         return ""
     return answer.failure_reason or "the editor did not make the edit: the file changed meanwhile; try again"
+
+
+def workspace_edit(client: lsp.WorkspaceClientCapabilities | None, snapshot: Snapshot, edit: Edit) -> lsp.WorkspaceEdit:
+    """An edit as LSP's: versioned where the client can, with the sibling file written first where there is one.
+
+    Raises:
+        UsageError: there is a sibling file, and the client cannot create files.
+    """
+    document, edits = snapshot.document, text_edits(snapshot.positions, edit)
+    can = client.workspace_edit if client else None
+    if edit.sibling and not (can and can.document_changes and "create" in (can.resource_operations or ())):
+        raise UsageError("this editor cannot create files for a kernel: set kernelwright.placement to inline")
+    if not can or not can.document_changes:
+        return lsp.WorkspaceEdit(changes={document.uri: edits})
+    versioned = lsp.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
+    changes: list[lsp.CreateFile | lsp.TextDocumentEdit] = []
+    if edit.sibling:
+        path, text = edit.sibling
+        uri = Path(path).as_uri()
+        start = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
+        changes.append(lsp.CreateFile(uri, options=lsp.CreateFileOptions(overwrite=True)))
+        fresh = lsp.OptionalVersionedTextDocumentIdentifier(uri, None)
+        changes.append(lsp.TextDocumentEdit(fresh, [lsp.TextEdit(start, text)]))
+    return lsp.WorkspaceEdit(document_changes=[*changes, lsp.TextDocumentEdit(versioned, edits)])
 
 
 async def in_background(server: KernelwrightServer, uri: str, qualname: str, job: Long) -> None:

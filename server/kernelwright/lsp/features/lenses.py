@@ -29,13 +29,17 @@ def register(server: KernelwrightServer) -> None:
 
 def title(action: Action, state: State) -> str:
     """What a lens says."""
-    recheck = "kernel was checked against other text · Re-check" if state.stale else "✓ checked kernel · Re-check"
+    kernel = "✓ checked kernel"
+    if state.stale:
+        kernel = "kernel was checked against other text"
+    elif state.unused:
+        kernel = "checked kernel without its decorator: not used"
     titles: dict[Action, str] = {
         "generate": "Generate Triton kernel",
         "review": "Review kernel",
         "accept": "Accept",
         "reject": "Reject",
-        "recheck": recheck,
+        "recheck": f"{kernel} · Re-check",
         "remove": "Remove",
     }
     return titles[action]

@@ -7,11 +7,11 @@ from typing import Literal
 
 from lsprotocol import types as lsp
 
-from kernelwright.lsp.core import AcceptedKernel
 from kernelwright.lsp.documents import Snapshot
 from kernelwright.lsp.proposals import Proposal
 from kernelwright.lsp.session import KernelwrightServer
 from kernelwright.model import Target
+from kernelwright.source.edit import AcceptedKernel
 
 Action = Literal["generate", "review", "accept", "reject", "recheck", "remove"]
 
@@ -28,6 +28,11 @@ class State:
     def stale(self) -> bool:
         """Whether the accepted kernel was checked against another text of the function."""
         return self.kernel is not None and self.kernel.source_hash != self.target.source_hash
+
+    @property
+    def unused(self) -> bool:
+        """Whether calls no longer reach the accepted kernel, because its decorator was taken off."""
+        return self.kernel is not None and self.kernel.decorator_line is None
 
 
 def state_of(server: KernelwrightServer, snapshot: Snapshot, target: Target) -> State:

@@ -12,6 +12,7 @@ from kernelwright.lsp import protocol, work
 from kernelwright.lsp.documents import root_of
 from kernelwright.lsp.session import KernelwrightServer
 from kernelwright.model import Json
+from kernelwright.source.inputs import inputs_from_spec
 
 P = TypeVar("P")
 
@@ -87,8 +88,6 @@ async def validate_inputs(
     server: KernelwrightServer, params: protocol.ValidateInputsParams
 ) -> protocol.ValidateInputsResult:
     """Whether an input description parses."""
-    from kernelwright.source.inputs import inputs_from_spec
-
     try:
         inputs_from_spec(params.text)
     except BadInputs as error:
