@@ -17,6 +17,7 @@ from typing import Any
 
 from kernelwright.errors import HistoryError
 from kernelwright.model import Declined, Failed, Json, Kept, Outcome, Passed, Proposed, Task, Verdict
+from kernelwright.source.describe import describe_domain
 
 DEFAULT_CAP_BYTES = 256 * 2**20
 
@@ -123,16 +124,11 @@ class SqliteHistory:
                 detail=_detail(outcome),
             )
             if isinstance(outcome, Proposed):
-                record = to_json(outcome.evidence)
-                record["source"] = outcome.passed.candidate.source
-                record["module"] = outcome.source
-                db.execute(
-                    "INSERT OR IGNORE INTO evidence VALUES (?, ?, ?)",
-                    (outcome.evidence.id, _now(), json.dumps(record)),
-                )
+                record = json.dumps(evidence_record(outcome))
+                db.execute("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?)", (outcome.evidence.id, _now(), record))
 
     def evidence(self, evidence_id: str) -> Json | None:
-        """`model.Evidence` as JSON, plus `source` (the candidate as written) and `module` (as assembled); or None."""
+        """What `evidence_record` made of the proposal with this evidence, or None."""
         row = self._one("SELECT record FROM evidence WHERE id = ?", evidence_id)
         return json.loads(row[0]) if row else None
 
@@ -232,6 +228,12 @@ class SqliteHistory:
                 f"the history {self._path} cannot be used ({error}): free space or rights, move the file away, "
                 "or set KERNELWRIGHT_HOME to another folder"
             ) from error
+
+
+def evidence_record(outcome: Proposed) -> Json:
+    """`model.Evidence` as JSON, plus `source` (the candidate as written), `module` (as assembled), `domain_in_words`."""
+    words = {"domain_in_words": describe_domain(outcome.evidence.domain)}
+    return {**to_json(outcome.evidence), **words, "source": outcome.passed.candidate.source, "module": outcome.source}
 
 
 def to_json(value: Any) -> Json:

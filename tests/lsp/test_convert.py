@@ -125,14 +125,14 @@ EVIDENCE = Evidence(
 
 
 def test_the_evidence_table() -> None:
-    assert evidence_table(to_json(EVIDENCE)).splitlines() == [
+    assert evidence_table({**to_json(EVIDENCE), "domain_in_words": "bfloat16/float32, x [s0, 4096]"}).splitlines() == [
         "| | |",
         "| --- | --- |",
         "| provider | anthropic claude |",
         "| checked on | NVIDIA H200 |",
         "| cases | 212, round 2 |",
         "| max error | 1.19e-07 |",
-        "| domain | `x`: bfloat16, float32 [s0, 4096]; and 1 more variants |",
+        "| domain | bfloat16/float32, x [s0, 4096] |",
         "| compiled for | sm_80, sm_90 |",
         "| inputs | `literal: x: bf16[8 \\| 4096]` |",
         "| versions | python 3.11.7, torch 2.13.0, triton 3.7.1 |",

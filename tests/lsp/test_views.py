@@ -80,11 +80,25 @@ async def test_an_accepted_kernel_is_shown_with_its_evidence(start: Start, uri: 
         (line, "Remove", "kernelwright.remove"),
     ]
     hover = await client.hover(uri, line)
-    assert hover and "Checked Triton kernel of `propose_norm`" in hover and "| domain | `x`: float32, bfloat16" in hover
+    assert (
+        hover
+        and "Checked Triton kernel of `propose_norm`" in hover
+        and "| domain | float32/bfloat16, x [s0, s1]" in hover
+    )
     assert [action["title"] for action in await client.actions(uri, line)] == [
         "Re-check the kernel of `propose_norm`",
         "Remove the kernel of `propose_norm`",
     ]
+
+
+async def test_a_kernel_from_another_machine_is_described_by_its_header(start: Start, uri: str) -> None:
+    first = await start()
+    first.open(uri, SOURCE)
+    text = (await first.ask("generate", {"uri": uri, "qualname": "propose_norm"}))["proposal"]["proposedText"]
+    second = await start()
+    second.open(uri, text)
+    hover = await second.hover(uri, text.splitlines().index("def propose_norm(x):"))
+    assert hover and "written by builtin on 2026-12-01" in hover and "made on another machine" in hover
 
 
 async def test_a_kernel_whose_decorator_was_taken_off_is_called_unused(start: Start, uri: str) -> None:

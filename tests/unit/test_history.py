@@ -74,7 +74,8 @@ def test_evidence_comes_back_with_both_texts_after_a_restart(path: Path) -> None
     first.record_outcome("r", PROPOSED)
     first.close()
     second = SqliteHistory(path)
-    expected = {**to_json(EVIDENCE), "source": "import triton\n", "module": "# assembled\nimport triton\n"}
+    texts = {"source": "import triton\n", "module": "# assembled\nimport triton\n"}
+    expected = {**to_json(EVIDENCE), **texts, "domain_in_words": "nothing, CUDA, no gradients"}
     assert (second.evidence("e1"), second.evidence("other")) == (expected, None)
 
 

@@ -59,14 +59,14 @@ def text_edits(positions: Positions, edit: Edit) -> list[lsp.TextEdit]:
 
 
 def evidence_table(evidence: Mapping[str, Any]) -> str:
-    """`model.Evidence` as JSON → a compact Markdown table. Rows of which nothing is known are left out."""
+    """`history.evidence_record` → a compact Markdown table. Rows of which nothing is known are left out."""
     hardware = evidence.get("hardware") or {}
     rows = {
         "provider": " ".join(part for part in (evidence.get("provider"), evidence.get("model")) if part),
         "checked on": hardware.get("gpu") or "CPU, in Triton's interpreter",
         "cases": _join(evidence.get("cases"), _rounds(evidence.get("rounds"))),
-        "max error": _number(evidence.get("max_error", evidence.get("maxError"))),
-        "domain": domain_text(evidence.get("domain") or {}),
+        "max error": _number(evidence.get("max_error")),
+        "domain": evidence.get("domain_in_words") or "",
         "compiled for": ", ".join(evidence.get("architectures") or ()),
         "inputs": f"`{evidence['inputs']}`" if evidence.get("inputs") else "",
         "versions": _versions(hardware),
@@ -76,19 +76,6 @@ def evidence_table(evidence: Mapping[str, Any]) -> str:
     }
     lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items() if value]
     return "\n".join(["| | |", "| --- | --- |", *lines])
-
-
-def domain_text(domain: Mapping[str, Any]) -> str:
-    """Where a kernel may run, in a line: `x`: bfloat16, float16 [s0, s1]; ..."""
-    variants = domain.get("variants") or ()
-    tensors = [tensor for variant in variants[:1] for tensor in variant.get("tensors", ())]
-    parts = [
-        f"`{tensor['path']}`: {', '.join(tensor['dtypes'])} [{', '.join(map(str, tensor['shape']))}]"
-        for tensor in tensors
-    ]
-    if len(variants) > 1:
-        parts.append(f"and {len(variants) - 1} more variants")
-    return "; ".join(parts)
 
 
 def times_text(measurement: Json) -> str:

@@ -15,7 +15,7 @@ from kernelwright.errors import (
     StaleProposal,
     TargetNotFound,
 )
-from kernelwright.history import to_json
+from kernelwright.history import evidence_record, to_json
 from kernelwright.lsp.convert import counterexample_text, evidence_table, times_text
 from kernelwright.lsp.documents import Snapshot
 from kernelwright.lsp.progress import Progress
@@ -153,7 +153,7 @@ def proposal_info(server: KernelwrightServer, proposal: Proposal) -> ProposalInf
 
 def proposal_summary(proposal: Proposal) -> str:
     """What speaks for a proposal, in Markdown."""
-    return f"**Triton kernel for `{proposal.qualname}`**\n\n{evidence_table(to_json(proposal.outcome.evidence))}"
+    return f"**Triton kernel for `{proposal.qualname}`**\n\n{evidence_table(evidence_record(proposal.outcome))}"
 
 
 def require(server: KernelwrightServer, uri: str) -> Snapshot:

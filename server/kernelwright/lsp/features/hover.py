@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from lsprotocol import types as lsp
 
 from kernelwright.lsp.convert import evidence_table
@@ -9,6 +11,7 @@ from kernelwright.lsp.documents import Snapshot
 from kernelwright.lsp.features.menu import State, state_of
 from kernelwright.lsp.session import KernelwrightServer
 from kernelwright.lsp.work import proposal_summary
+from kernelwright.source.edit import AcceptedKernel
 
 
 def register(server: KernelwrightServer) -> None:
@@ -39,5 +42,13 @@ def describe(snapshot: Snapshot, state: State) -> str:
     if evidence:
         parts.append(evidence_table(evidence))
     else:
-        parts.append(f"Evidence `{state.kernel.evidence_id}` was made on another machine: re-check it here.")
+        parts.append(header(snapshot, state.kernel))
+        parts.append(f"Evidence `{state.kernel.evidence_id}` was made on another machine.")
     return "\n\n".join(parts)
+
+
+def header(snapshot: Snapshot, kernel: AcceptedKernel) -> str:
+    """What the comment at the head of a kernel's block says of it."""
+    lines = snapshot.positions.lines[kernel.span.start_line + 1 : kernel.span.end_line]
+    comment = takewhile(lambda line: line.startswith("# "), lines)
+    return " ".join(line[2:].strip() for line in comment)
