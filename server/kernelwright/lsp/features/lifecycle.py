@@ -29,12 +29,7 @@ def register(server: KernelwrightServer) -> None:
 
     @server.feature(lsp.INITIALIZED)
     async def initialized(ls: KernelwrightServer, params: lsp.InitializedParams) -> None:
-        dynamic = capability(ls.client_capabilities, "workspace", "did_change_configuration", "dynamic_registration")
-        if dynamic:
-            method = lsp.WORKSPACE_DID_CHANGE_CONFIGURATION
-            options = {"section": SECTION}
-            registration = lsp.Registration("kernelwright-settings", method, options)
-            ls.client_register_capability(lsp.RegistrationParams([registration]))
+        watch_settings(ls)
         await configure(ls, ls.options.settings)
 
     @server.feature(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
@@ -64,6 +59,14 @@ def read_options(data: object) -> protocol.InitializationOptions:
     except ValueError as error:
         logger.warning("initializationOptions: %s", error)
         return protocol.InitializationOptions()
+
+
+def watch_settings(server: KernelwrightServer) -> None:
+    """Have the client tell us when settings change, where it does that on request."""
+    if capability(server.client_capabilities, "workspace", "did_change_configuration", "dynamic_registration"):
+        method, options = lsp.WORKSPACE_DID_CHANGE_CONFIGURATION, {"section": SECTION}
+        registration = lsp.Registration("kernelwright-settings", method, options)
+        server.client_register_capability(lsp.RegistrationParams([registration]))
 
 
 async def configure(server: KernelwrightServer, pushed: object) -> None:

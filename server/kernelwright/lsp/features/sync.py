@@ -13,6 +13,7 @@ QUIET_S = 0.1
 def register(server: KernelwrightServer) -> None:
     """Follow text documents and notebook cells."""
     server.on_update(refresh_proposals)
+    register_notebooks(server)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
     def opened(ls: KernelwrightServer, params: lsp.DidOpenTextDocumentParams) -> None:
@@ -26,6 +27,10 @@ def register(server: KernelwrightServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     def closed(ls: KernelwrightServer, params: lsp.DidCloseTextDocumentParams) -> None:
         close_one(ls, params.text_document.uri)
+
+
+def register_notebooks(server: KernelwrightServer) -> None:
+    """Follow notebooks: pygls keeps their cells as documents of their own."""
 
     @server.feature(lsp.NOTEBOOK_DOCUMENT_DID_OPEN)
     def notebook_opened(ls: KernelwrightServer, params: lsp.DidOpenNotebookDocumentParams) -> None:
