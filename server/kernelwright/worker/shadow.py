@@ -1,127 +1,118 @@
-"""A call's arguments with fake tensors and traced scalars in their place, and a record of what was read of `self`."""
+"""Shadow memory: for every element of a storage, who wrote and read it in this launch, and whether anyone ever wrote it.
+
+numpy only; knows nothing of Triton. Programs are numbered 0, 1, ... in a launch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-import torch
-from torch import nn
+import numpy as np
 
-from kernelwright.worker import wire
-from kernelwright.worker.inputs import plain
-from kernelwright.worker.wire import Json
+Array: TypeAlias = Any
+NOBODY, SEVERAL = -1, -2
 
-_INTERNALS = (vars(nn.Module()).keys() | {"__dict__", "__class__", "_compiled_call_impl"}) - {"training"}
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two programs of one launch touch one element, and the result depends on which comes first."""
+
+    text: str
+    lanes: Array
+    """Positions in the access, of the lanes that conflict."""
 
 
 @dataclass
 class Shadow:
-    """Makes the copies. `tensor` and `scalar` give what stands for a tensor or a float at a path."""
+    """One storage of `nbytes` bytes at address `base`, seen as elements of `item` bytes."""
 
-    tensor: Callable[[str, torch.Tensor], Any]
-    scalar: Callable[[str, float], Any]
-    fixed: dict[str, Json] = field(default_factory=dict)
-    """Path → value that the trace depends on: plain arguments, and attributes of `self` when they are read."""
-    objects: dict[int, tuple[Any, str, dict[str, Any]]] = field(default_factory=dict)
-    """id of a copy → the copy, its path and its attributes as they were."""
-    _memo: dict[int, Any] = field(default_factory=dict)
+    base: int
+    nbytes: int
+    item: int
+    initialised: Array | None = None
+    """A bool an element; None where all of it was written before the candidate ran."""
+    writer: Array = field(init=False, default=None)
+    reader: Array = field(init=False, default=None)
+    atomic: Array = field(init=False, default=None)
 
-    def argument(self, path: str, value: Any) -> Any:
-        """The copy of an argument (or of a container or object in one)."""
-        if isinstance(value, torch.Tensor):
-            return self.tensor(path, value)
-        if isinstance(value, float):
-            return self.scalar(path, value)
-        if isinstance(value, (nn.Module,)) or (wire.is_plain_object(value) and not isinstance(value, (list, tuple, dict))):
-            return self.object(path, value)
-        copied = self._container(path, value, self.argument)
-        if copied is None:
-            self.fixed[path] = plain(value)
-            return value
-        return copied
+    def __post_init__(self) -> None:
+        self.begin_launch()
 
-    def object(self, path: str, value: Any) -> Any:
-        """A copy of an object whose class records reads of its plain attributes; methods and `super()` work."""
-        if id(value) in self._memo:
-            return self._memo[id(value)]
-        cls = _recording_class(type(value), self)
-        try:
-            copied = object.__new__(cls)
-        except TypeError:  # a class with a layout of its own: used as it is
-            return value
-        self._memo[id(value)] = copied
-        state = {name: self._attribute(path, name, item) for name, item in vars(value).items()}
-        copied.__dict__.update(state)
-        self.objects[id(copied)] = (copied, path, dict(state))
-        return copied
+    def begin_launch(self) -> None:
+        """Forget who touched what: launches follow one another."""
+        count = self.nbytes // self.item
+        self.writer = np.full(count, NOBODY, np.int32)
+        self.reader = np.full(count, NOBODY, np.int32)
+        self.atomic = np.zeros(count, bool)
 
-    def _attribute(self, path: str, name: str, value: Any) -> Any:
-        if name in ("_parameters", "_buffers", "_modules") and isinstance(value, dict):
-            return {key: self._attribute(path, key, item) for key, item in value.items()}
-        path = f"{path}[{name}]" if name.isdigit() else f"{path}.{name}"
-        return self._inner(path, value)
+    def refine(self, item: int) -> None:
+        """See the storage as smaller elements from now on."""
+        if self.initialised is not None:
+            self.initialised = np.repeat(self.initialised, self.item // item)
+        self.item = item
+        self.begin_launch()
 
-    def _inner(self, path: str, value: Any) -> Any:
-        """As `argument`, but plain values are recorded only when they are read."""
-        if isinstance(value, torch.Tensor):
-            return self.tensor(path, value)
-        if isinstance(value, float):
-            return self.scalar(path, value)
-        if isinstance(value, nn.Module) or (wire.is_plain_object(value) and not callable(value)):
-            return self.object(path, value)
-        copied = self._container(path, value, self._inner)
-        return value if copied is None else copied
+    def elements(self, addresses: Array, size: int) -> Array:
+        """Element numbers of accesses of `size` bytes each; several a lane where the access is wider than an element."""
+        first = (addresses - np.uint64(self.base)).astype(np.int64) // self.item
+        if size <= self.item:
+            return first
+        return (first[:, None] + np.arange(size // self.item)).ravel()
 
-    def _container(self, path: str, value: Any, each: Callable[[str, Any], Any]) -> Any:
-        if isinstance(value, torch.Size):
+    def undefined(self, elements: Array) -> Array | None:
+        """Which of these elements nobody ever wrote; None where all were."""
+        if self.initialised is None:
             return None
-        if isinstance(value, (list, tuple)):
-            items = [each(f"{path}[{position}]", item) for position, item in enumerate(value)]
-            if type(value) in (list, tuple):
-                return type(value)(items)
-            return type(value)(*items) if hasattr(value, "_fields") else None
-        if type(value) is dict or type(value).__name__ == "OrderedDict":
-            return type(value)((key, each(f"{path}[{key!r}]", item)) for key, item in value.items())
+        missing = ~self.initialised[elements]
+        return missing if missing.any() else None
+
+    def load(self, elements: Array, program: int) -> Conflict | None:
+        """Note a read by a program."""
+        writer = self.writer[elements]
+        others = (writer != NOBODY) & (writer != program)
+        reader = self.reader[elements]
+        self.reader[elements] = np.where((reader == NOBODY) | (reader == program), program, SEVERAL)
+        if not others.any():
+            return None
+        lane = int(np.argmax(others))
+        text = f"program {program} reads element {int(elements[lane])} that program {int(writer[lane])} writes"
+        return Conflict(text, np.nonzero(others)[0])
+
+    def store(self, elements: Array, program: int, *, atomic: bool = False) -> Conflict | None:
+        """Note a write by a program. Atomic writes do not conflict with each other."""
+        writer, reader = self.writer[elements], self.reader[elements]
+        written = (writer != NOBODY) & (writer != program)
+        if atomic:
+            written &= ~self.atomic[elements]
+        read = np.zeros_like(written) if atomic else (reader != NOBODY) & (reader != program)
+        self.writer[elements] = program
+        self.atomic[elements] = atomic
+        if self.initialised is not None:
+            self.initialised[elements] = True
+        if written.any():
+            lane = int(np.argmax(written))
+            text = f"programs {int(writer[lane])} and {program} both write element {int(elements[lane])}"
+            return Conflict(text, np.nonzero(written)[0])
+        if read.any():
+            lane = int(np.argmax(read))
+            who = "several programs read" if reader[lane] == SEVERAL else f"program {int(reader[lane])} reads"
+            text = f"program {program} writes element {int(elements[lane])} that {who}"
+            return Conflict(text, np.nonzero(read)[0])
         return None
 
-    def record_read(self, copied: Any, name: str, value: Any) -> None:
-        """Called by the recording classes."""
-        if name in _INTERNALS or id(copied) not in self.objects:
-            return
-        path = f"{self.objects[id(copied)][1]}.{name}"
-        if value is None or isinstance(value, (bool, int, str)):
-            self.fixed.setdefault(path, plain(value))
-        elif isinstance(value, (tuple, list)) and value and all(isinstance(item, (bool, int, str)) for item in value):
-            self.fixed.setdefault(path, {"repr": repr(value)})
-
-    def assigned(self) -> str | None:
-        """The path of an attribute that the function rebound, if it did."""
-        for copied, path, before in self.objects.values():
-            for name, value in vars(copied).items():
-                if name not in before or before[name] is not value:
-                    return f"{path}.{name}"
-            for table in ("_parameters", "_buffers"):
-                now, then = vars(copied).get(table), before.get(table)
-                if isinstance(now, dict) and now is not then:
-                    return path
-        return None
+    def view(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array | None:
+        """`initialised` as a tensor of the storage sees it; sizes, strides and offset in elements of `item` bytes."""
+        if self.initialised is None:
+            return None
+        return np.lib.stride_tricks.as_strided(self.initialised[offset:], shape, strides)
 
 
-def _recording_class(cls: type, shadow: Shadow) -> type:
-    def __getattribute__(self: Any, name: str) -> Any:
-        value = super(recording, self).__getattribute__(name)  # type: ignore[misc]
-        shadow.record_read(self, name, value)
-        return value
-
-    def __getattr__(self: Any, name: str) -> Any:
-        value = cls.__getattr__(self, name)  # type: ignore[attr-defined]
-        shadow.record_read(self, name, value)
-        return value
-
-    methods: dict[str, Any] = {"__getattribute__": __getattribute__}
-    if hasattr(cls, "__getattr__"):
-        methods["__getattr__"] = __getattr__
-    recording = type(cls.__name__, (cls,), {**methods, "__module__": cls.__module__, "__qualname__": cls.__qualname__})
-    return recording
+def overlapping_lanes(addresses: Array, values: Array) -> bool:
+    """Whether two lanes of one store write different values to one address."""
+    if addresses.size < 2 or (addresses[1:] > addresses[:-1]).all():
+        return False
+    order = np.argsort(addresses, kind="stable")
+    sorted_addresses, raw = addresses[order], values[order]
+    same = sorted_addresses[1:] == sorted_addresses[:-1]
+    return bool((same & (raw[1:] != raw[:-1])).any())
