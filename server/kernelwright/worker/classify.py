@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from kernelwright.worker.wire import Json
@@ -65,9 +67,13 @@ def sizes_of(shape: Any, values: Mapping[str, float]) -> list[int]:
 
 def evaluate(expression: str, values: Mapping[str, float]) -> Any:
     """An expression of our own graph; it is arithmetic over its names."""
-    code = compile(ast.parse(expression, mode="eval"), "<expression>", "eval")
     functions = {"max": max, "min": min, "abs": abs, "floor": math.floor, "ceil": math.ceil}
-    return eval(code, {"__builtins__": {}}, {**functions, **values})
+    return eval(_compiled(expression), {"__builtins__": {}}, {**functions, **values})
+
+
+@lru_cache(maxsize=4096)
+def _compiled(expression: str) -> CodeType:
+    return compile(ast.parse(expression, mode="eval"), "<expression>", "eval")
 
 
 def count_bytes(graph: Json) -> int:

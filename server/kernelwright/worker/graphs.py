@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,8 @@ import torch
 from torch.utils._sympy.printers import PythonPrinter
 
 from kernelwright.worker import wire
-from kernelwright.worker.classify import classify, count_bytes, count_flops
+from kernelwright.worker.classify import classify, count_bytes, count_flops, evaluate
+from kernelwright.worker.relations import Relations, relate
 from kernelwright.worker.tracing import RANDOM, Refused, Trace
 from kernelwright.worker.wire import Json
 
@@ -54,21 +57,37 @@ class Expressions:
     trace: Trace
     names: dict[Any, Any] = field(default_factory=dict)
     examples: dict[str, int] = field(default_factory=dict)
+    relations: Relations = field(default_factory=Relations)
     printer: _Printer = field(default_factory=_Printer)
+    _texts: dict[Any, str] = field(default_factory=dict)
 
-    def define(self, size: Any, example: int) -> None:
-        """Name a size that is a symbol of its own."""
-        found = self._resolve(size)
-        if isinstance(found, sympy.Symbol) and found not in self.names:
-            name = f"s{len(self.names)}"
-            self.names[found] = sympy.Symbol(name, integer=True, positive=True)
-            self.examples[name] = example
+    def __post_init__(self) -> None:
+        sizes = self._symbols()
+        env = self.trace.shape_env
+        asked = [(env.replace(guard.expr), str(guard.expr) in env.by_user) for guard in env.guards]
+        known = [pair for pair in asked if getattr(pair[0], "free_symbols", set()) <= sizes.keys()]
+        self.relations = relate(known, list(sizes), self._holds)
+        for symbol, example in sizes.items():
+            if symbol not in self.relations.define:
+                name = f"s{len(self.names)}"
+                self.names[symbol] = sympy.Symbol(name, integer=True, positive=True)
+                self.examples[name] = example
+
+    def _symbols(self) -> dict[Any, int]:
+        """The symbols that are a size of an argument by themselves, with the example's size."""
+        found: dict[Any, int] = {}
+        for item in self.trace.inputs:
+            for size, example in zip(item.fake.shape, item.example.shape, strict=True):
+                symbol = self._replaced(size)
+                if isinstance(symbol, sympy.Symbol):
+                    found.setdefault(symbol, int(example))
+        return found
 
     def of(self, value: Any) -> int | float | str:
         """A number, or the text of an expression."""
         if isinstance(value, (bool, int, float)):
             return value
-        resolved = self._resolve(value)
+        resolved = self.relations.apply(self._replaced(value))
         if resolved.is_Integer:
             return int(resolved)
         if resolved.is_Float or resolved.is_Rational:
@@ -76,41 +95,39 @@ class Expressions:
         return self.text(resolved)
 
     def text(self, expression: Any) -> str:
-        unknown = expression.free_symbols - self.names.keys()
-        if unknown:
-            raise Refused(f"a size depends on values that are not known beforehand ({expression})")
-        import ast
+        """An expression over the symbols that are left.
 
-        text = self.printer.doprint(expression.xreplace(self.names)).replace("math.trunc", "floor").replace("math.", "")
+        Raises:
+            Refused: it holds another symbol.
+        """
+        if expression.free_symbols - self.names.keys():
+            raise Refused(f"a size depends on values that are not known beforehand ({expression})")
+        return self._print(expression.xreplace(self.names))
+
+    def _print(self, expression: Any) -> str:
+        text = self.printer.doprint(expression).replace("math.trunc", "floor").replace("math.", "")
         return ast.unparse(ast.parse(text, mode="eval"))
 
-    def _resolve(self, value: Any) -> Any:
+    def _holds(self, condition: Any, sizes: Mapping[Any, int]) -> bool:
+        if condition in (sympy.true, True):
+            return True
+        try:
+            return bool(evaluate(self._printed(condition), {str(symbol): size for symbol, size in sizes.items()}))
+        except (ZeroDivisionError, NameError):
+            return False
+
+    def _printed(self, condition: Any) -> str:
+        if condition not in self._texts:
+            self._texts[condition] = self._print(condition)
+        return self._texts[condition]
+
+    def _replaced(self, value: Any) -> Any:
         expression = value.node.expr if hasattr(value, "node") else sympy.sympify(value)
         return self.trace.shape_env.replace(expression)
 
     def guards(self) -> list[str]:
-        """What must hold of the sizes, without what follows from a size being neither 0 nor 1."""
-        found: list[str] = []
-        for guard in self.trace.shape_env.guards:
-            expression = self.trace.shape_env.replace(guard.expr)
-            if expression in (sympy.true, True) or _excludes_small(expression):
-                continue
-            try:
-                text = self.text(expression)
-            except Refused:
-                continue  # about the strides of a tensor, which the graph does not speak of
-            if text not in found and text != "True":
-                found.append(text)
-        return found
-
-
-def _excludes_small(expression: Any) -> bool:
-    if not isinstance(expression, sympy.Ne):
-        return False
-    sides = {type(side) for side in expression.args}
-    return any(side.is_Integer and int(side) < 2 for side in expression.args) and any(
-        issubclass(kind, sympy.Symbol) for kind in sides
-    )
+        """What must hold of the sizes."""
+        return [self.text(guard) for guard in self.relations.guards if guard.free_symbols]
 
 
 def build_graph(trace: Trace, call: int) -> Json:
@@ -137,9 +154,6 @@ class _Builder:
 
     def build(self, call: int) -> Json:
         fx = self.trace.module.graph
-        for item in self.trace.inputs:
-            for size, example in zip(item.fake.shape, item.example.shape, strict=True):
-                self.expressions.define(size, int(example))
         names = self._name_placeholders(fx)
         returned: Any = ()
         for node in fx.nodes:
@@ -370,8 +384,6 @@ class _Builder:
         self.used = {number for name, number in by_name.items() if name in wanted}
 
     def _scalars(self, guards: list[str]) -> list[Json]:
-        import ast
-
         texts = expressions_in(self.nodes) + guards
         read = {node.id for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
         scalars = self.trace.scalars

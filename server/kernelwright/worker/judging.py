@@ -165,7 +165,8 @@ def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().flatten().view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
+    dense = torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.flatten())
+    return dense.view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
 
 
 def _as_precise(value: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ from kernelwright.worker import decompositions
 from kernelwright.worker.inputs import LiveCall, plain
 from kernelwright.worker.loading import describe, innermost_line
 from kernelwright.worker.scalars import Scalars
-from kernelwright.worker.shadow import Shadow
+from kernelwright.worker.standins import Shadow
 from kernelwright.worker.wire import Json
 
 VIEWS = frozenset(
@@ -52,6 +53,35 @@ RANDOM = frozenset(
 )
 
 
+_SIZE_MACHINERY = ("symbolic_shapes.py", "sym_node.py", "recording.py", "__init__.py", "_stats.py")
+
+
+class SizeQuestions(ShapeEnv):
+    """A ShapeEnv that knows which of its guards the user's own code asked for, and not torch for its own purposes."""
+
+    by_user: set[str]
+
+    def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
+        before = len(self.guards)
+        result = super().evaluate_expr(*args, **kwargs)
+        if len(self.guards) > before and asked_by_user():
+            self.by_user.update(str(guard.expr) for guard in self.guards[before:])
+        return result
+
+
+def asked_by_user() -> bool:
+    """Whether the first caller that is not the machinery of symbolic sizes lies outside of torch."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name != __file__ and f"{os.sep}torch{os.sep}" in name and not name.endswith(_SIZE_MACHINERY):
+            return False
+        if name != __file__ and f"{os.sep}torch{os.sep}" not in name and not name.startswith("<"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Refused(Exception):
     """The function does something that no kernel can: the reason, the op and the line."""
 
@@ -65,7 +95,7 @@ class Trace:
     """A finished trace of one call, still in torch's own terms."""
 
     module: torch.fx.GraphModule
-    shape_env: ShapeEnv
+    shape_env: SizeQuestions
     scalars: Scalars
     shadow: Shadow
     inputs: list[Input]
@@ -97,12 +127,13 @@ class _Tracer:
     """id of a tensor object → the input in whose memory it lies."""
 
     def __post_init__(self) -> None:
-        self.shape_env = ShapeEnv(
+        self.shape_env = SizeQuestions(
             duck_shape=False,
             specialize_zero_one=True,
             allow_scalar_outputs=False,
             allow_dynamic_output_shape_ops=False,
         )
+        self.shape_env.by_user = set()
         self.fake_mode = FakeTensorMode(shape_env=self.shape_env if self.symbolic else None)
         self.by_identity: dict[int, int] = {}
         self.stand_ins: list[Any] = []
@@ -236,6 +267,8 @@ class _Watch(TorchFunctionMode):
                 self._refuse_outside(value, name, line)
         self._note_layout(name, func, args)
         result = func(*args, **(kwargs or {}))
+        if name == "contiguous" and args and result is args[0] and id(result) in self.tracer.origins:
+            return torch.ops.aten.alias.default(result)  # from here on it is dense, whatever the caller's tensor is
         self._follow(name, func, args, result)
         return result
 
