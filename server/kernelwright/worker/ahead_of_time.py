@@ -148,4 +148,3 @@ def _words(error: BaseException) -> str:
     if hasattr(error, "node") and cause is not None:
         return job.describe(cause)
     return job.describe(error)
-

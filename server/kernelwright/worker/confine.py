@@ -10,8 +10,9 @@ that it may start are named one by one.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import glob
+import enum
 import os
 import platform
 import resource
@@ -113,10 +114,8 @@ def _limit(walls: Walls) -> None:
     _lower(resource.RLIMIT_NOFILE, 256)
     if walls.memory is not None and not walls.gpu:
         _lower(resource.RLIMIT_AS, _address_space() + walls.memory)
-    try:
+    with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # if memory runs out, this one goes
-    except OSError:
-        pass
 
 
 def _lower(kind: int, value: int) -> None:
@@ -143,24 +142,34 @@ def _drop_capabilities() -> None:
 
 # --- Landlock --------------------------------------------------------------------------------------------------------
 
-_FILE_SYSTEM = {
-    name: 1 << bit
-    for bit, name in enumerate(
-        "EXECUTE WRITE_FILE READ_FILE READ_DIR REMOVE_DIR REMOVE_FILE MAKE_CHAR MAKE_DIR MAKE_REG MAKE_SOCK MAKE_FIFO "
-        "MAKE_BLOCK MAKE_SYM REFER TRUNCATE IOCTL_DEV".split()
-    )
-}
+
+class Files(enum.IntFlag):
+    """What Landlock can deny of files, in the order of the bits of `handled_access_fs`."""
+
+    EXECUTE = enum.auto()
+    WRITE_FILE = enum.auto()
+    READ_FILE = enum.auto()
+    READ_DIR = enum.auto()
+    REMOVE_DIR = enum.auto()
+    REMOVE_FILE = enum.auto()
+    MAKE_CHAR = enum.auto()
+    MAKE_DIR = enum.auto()
+    MAKE_REG = enum.auto()
+    MAKE_SOCK = enum.auto()
+    MAKE_FIFO = enum.auto()
+    MAKE_BLOCK = enum.auto()
+    MAKE_SYM = enum.auto()
+    REFER = enum.auto()
+    TRUNCATE = enum.auto()
+    IOCTL_DEV = enum.auto()
 
 
-def _rights(names: str) -> int:
-    return sum(_FILE_SYSTEM[name] for name in names.split())
-
-
-_READ = _rights("READ_FILE READ_DIR")
-_PROGRAM = _READ | _FILE_SYSTEM["EXECUTE"]
-_WRITE = _READ | _rights("WRITE_FILE REMOVE_DIR REMOVE_FILE MAKE_DIR MAKE_REG MAKE_SYM REFER TRUNCATE")
-_DEVICE = _rights("READ_FILE WRITE_FILE READ_DIR IOCTL_DEV")
-_ON_FILES = _rights("EXECUTE WRITE_FILE READ_FILE TRUNCATE IOCTL_DEV")
+_READ = Files.READ_FILE | Files.READ_DIR
+_PROGRAM = _READ | Files.EXECUTE
+_CHANGE = Files.WRITE_FILE | Files.REMOVE_DIR | Files.REMOVE_FILE | Files.TRUNCATE | Files.REFER
+_WRITE = _READ | _CHANGE | Files.MAKE_DIR | Files.MAKE_REG | Files.MAKE_SYM
+_DEVICE = _READ | Files.WRITE_FILE | Files.IOCTL_DEV
+_ON_FILES = Files.EXECUTE | Files.WRITE_FILE | Files.READ_FILE | Files.TRUNCATE | Files.IOCTL_DEV
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
 """How many of the rights above a version of Landlock knows; 16 from version 5 on."""
 
@@ -198,8 +207,8 @@ def _rules(walls: Walls) -> Iterable[tuple[Iterable[str | Path], int]]:
     if walls.gpu:  # CUDA names its threads in /proc/self; without that it fails with error 304
         yield ("/sys", "/proc/devices", "/proc/modules", "/proc/filesystems", "/proc/version", "/proc/sys"), _READ
         yield ("/proc/driver/nvidia", "/etc/nsswitch.conf", "/etc/passwd"), _READ
-        yield ("/proc/self",), _READ | _FILE_SYSTEM["WRITE_FILE"]
-        yield (*glob.glob("/dev/nvidia*"), "/dev/nvidia-caps", "/dev/dri", "/dev/kfd", "/dev/shm"), _DEVICE
+        yield ("/proc/self",), _READ | Files.WRITE_FILE
+        yield (*Path("/dev").glob("nvidia*"), "/dev/dri", "/dev/kfd", "/dev/shm"), _DEVICE
         yield ("/dev/shm",), _WRITE
 
 
@@ -218,21 +227,23 @@ def _allow(ruleset: int, path: str | Path, rights: int) -> None:
         os.close(descriptor)
 
 
-def _library_folders() -> set[str]:
+def _library_folders() -> set[Path]:
     """Where Python, its packages and the shared libraries lie."""
-    folders = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders |= {os.path.join(sys.prefix, "lib"), os.path.join(sys.base_prefix, "lib"), "/usr", "/lib", "/lib64", "/opt/rocm"}
+    paths = sysconfig.get_paths()
+    folders = [Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders += [Path(sys.prefix, "lib"), Path(sys.base_prefix, "lib")]
+    folders += [Path(name) for name in ("/usr", "/lib", "/lib64", "/opt/rocm")]
     for name in ("torch", "triton", "numpy", "ml_dtypes"):
         file = getattr(sys.modules.get(name), "__file__", None)
         if file:
-            folders.add(str(Path(file).parent.parent))
-    return {os.path.realpath(folder) for folder in folders if os.path.isdir(folder)} - {"/"}
+            folders.append(Path(file).parent.parent)
+    return {folder.resolve() for folder in folders if folder.is_dir()} - {Path("/")}
 
 
-def _dynamic_loaders() -> list[str]:
+def _dynamic_loaders() -> set[Path]:
     """The kernel executes the dynamic loader for every program that is not static."""
-    found = [path for pattern in ("/lib*/ld-linux*", "/lib/*/ld-linux*") for path in glob.glob(pattern)]
-    return sorted({os.path.realpath(path) for path in found})
+    patterns = ("lib*/ld-linux*", "lib/*/ld-linux*")
+    return {path.resolve() for pattern in patterns for path in Path("/").glob(pattern)}
 
 
 # --- seccomp ---------------------------------------------------------------------------------------------------------
@@ -242,17 +253,6 @@ _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _X32 = 0x40000000
 _CLONE_THREAD, _CLONE_VFORK = 0x00010000, 0x00004000
 _AF_UNIX = 1
-
-_ALWAYS_DENIED = (
-    "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd pidfd_open pidfd_send_signal "
-    "rt_sigqueueinfo rt_tgsigqueueinfo tkill mount umount2 pivot_root chroot unshare setns mount_setattr fsopen move_mount "
-    "open_tree bpf perf_event_open userfaultfd keyctl add_key request_key io_uring_setup kexec_load init_module "
-    "finit_module delete_module reboot swapon swapoff open_by_handle_at chmod fchmod fchmodat fchmodat2 chown fchown "
-    "lchown fchownat setxattr lsetxattr fsetxattr setsid setpgid setpriority ioprio_set migrate_pages move_pages "
-    "mq_open msgget semget fork setuid setgid setreuid setregid setresuid setresgid"
-).split()
-_DENIED_WITHOUT_GPU = "shmget memfd_create sched_setaffinity sched_setscheduler sched_setattr sched_setparam".split()
-_DENIED_WITHOUT_PROGRAMS = "execve execveat vfork".split()
 
 _X86_64 = {
     "socket": 41, "clone": 56, "fork": 57, "vfork": 58, "execve": 59, "kill": 62, "shmget": 29, "semget": 64,
@@ -283,6 +283,9 @@ _COMMON = {
     "pidfd_send_signal": 424, "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430,
     "pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "fchmodat2": 452,
 }  # fmt: skip
+_BY_ARGUMENT = {"socket", "clone", "clone3", "kill", "tgkill", "prlimit64"}
+_WITH_GPU = {"shmget", "memfd_create", "sched_setaffinity", "sched_setscheduler", "sched_setattr", "sched_setparam"}
+_WITH_PROGRAMS = {"execve", "execveat", "vfork"}
 _ARCHITECTURES = {"x86_64": (0xC000003E, _X86_64 | _COMMON), "aarch64": (0xC00000B7, _ARM64 | _COMMON)}
 
 Instruction = tuple[int, int, int, int]
@@ -304,21 +307,20 @@ def _only_if(number: int, *test: Instruction) -> list[Instruction]:
 
 
 def filter_program(walls: Walls, machine: str, pid: int) -> list[Instruction]:
-    """The seccomp filter: a list of system calls to refuse, and four whose arguments decide.
+    """The seccomp filter: the tables' system calls are refused, but for those whose arguments decide.
 
     Everything else is allowed: files are Landlock's part. `pid` is the only process that may be signalled.
     """
     architecture, numbers = _ARCHITECTURES[machine]
-    denied = list(_ALWAYS_DENIED) + ([] if walls.gpu else _DENIED_WITHOUT_GPU)
-    denied += [] if walls.programs else _DENIED_WITHOUT_PROGRAMS
+    allowed = _BY_ARGUMENT | (_WITH_GPU if walls.gpu else set()) | (_WITH_PROGRAMS if walls.programs else set())
     allow, permission = (_RETURN, 0, 0, _ALLOW), _refuse(1)
     program: list[Instruction] = [(_LOAD, 0, 0, 4), (_JUMP_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL)]
     program += [(_LOAD, 0, 0, 0)]
     if machine == "x86_64":
         program += [(_JUMP_GREATER_EQUAL, 0, 1, _X32), permission]
-    for name in denied:
-        if name in numbers:
-            program += _only_if(numbers[name], permission)
+    for name, number in numbers.items():
+        if name not in allowed:
+            program += _only_if(number, permission)
     own = [_argument(0), (_JUMP_EQUAL, 0, 1, pid), allow, permission]
     if not walls.programs:
         program += _only_if(numbers["kill"], *own)

@@ -68,9 +68,7 @@ def prepare(role: str) -> Toolchain:
     from kernelwright.worker import ahead_of_time
 
     ahead_of_time.mend()
-    return Toolchain(
-        torch.__version__, triton.__version__, False, run_unwatched, ahead_of_time.compile_cases, programs
-    )
+    return Toolchain(torch.__version__, triton.__version__, False, run_unwatched, ahead_of_time.compile_cases, programs)
 
 
 def run_unwatched(order: job.Order, answers: job.Answers) -> None:
@@ -98,14 +96,18 @@ def _import_torch() -> Any:
 
 def _import_triton(torch: Any, interpret: bool) -> Any:
     if not sys.platform.startswith("linux"):
-        raise wire.EnvironmentProblem(f"Triton has no build for {sys.platform}: choose an interpreter on Linux or in WSL")
+        raise wire.EnvironmentProblem(
+            f"Triton has no build for {sys.platform}: choose an interpreter on Linux or in WSL"
+        )
     wanted = TRITON_FOR_TORCH.get(_version(torch), NEWEST_TRITON)
     if interpret:
         _import("numpy", f"{_pip()} numpy")
         _import("ml_dtypes", f"{_pip()} ml_dtypes", "to check bfloat16 and float8 without a GPU ")
     triton = _import("triton", f"{_pip()} 'triton=={wanted}.*'")
     if _version(triton) < OLDEST_TRITON:
-        raise wire.EnvironmentProblem(f"triton {triton.__version__} is too old, 3.2 is needed: {_pip()} 'triton=={wanted}.*'")
+        raise wire.EnvironmentProblem(
+            f"triton {triton.__version__} is too old, 3.2 is needed: {_pip()} 'triton=={wanted}.*'"
+        )
     return triton
 
 
@@ -114,7 +116,9 @@ def _import(name: str, command: str, purpose: str = "") -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == name:
-            raise wire.EnvironmentProblem(f"{name} is needed {purpose}and {sys.executable} has none: {command}") from None
+            raise wire.EnvironmentProblem(
+                f"{name} is needed {purpose}and {sys.executable} has none: {command}"
+            ) from None
         raise wire.EnvironmentProblem(f"{name} does not import in {sys.executable} ({error}): {command}") from error
 
 
@@ -150,7 +154,10 @@ def compilers(triton: Any, *, with_c: bool) -> tuple[Path, ...]:
     found += [folder for folder in (Path("/opt/rocm/llvm/bin"),) if folder.is_dir()]
     if with_c:
         roots = {Path(path).resolve().parent for path in (_c_compiler(), shutil.which("ldconfig")) if path}
-        found += [*roots, *(folder for folder in map(Path, ("/usr/bin", "/usr/lib", "/usr/libexec")) if folder.is_dir())]
+        found += [
+            *roots,
+            *(folder for folder in map(Path, ("/usr/bin", "/usr/lib", "/usr/libexec")) if folder.is_dir()),
+        ]
     return tuple(found)
 
 

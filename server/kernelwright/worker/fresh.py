@@ -26,7 +26,7 @@ class Allocation:
 
 
 @dataclass
-class FreshMemory(TorchDispatchMode):  # type: ignore[misc]
+class FreshMemory(TorchDispatchMode):
     """While entered, fills every new empty tensor with 0xFF (NaN) and follows what torch itself writes to it."""
 
     line: Callable[[], int | None]
@@ -34,6 +34,11 @@ class FreshMemory(TorchDispatchMode):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__init__()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and importing torch._dynamo to say so takes a second and a half."""
+        return False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function._schema.name.rpartition("::")[2]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 Method = Callable[..., Any]
 
 _ELEMENTWISE = (
-    "unary_op cast_impl create_fp_to_fp create_fabs create_erf create_rsqrt create_idiv create_umulhi create_fma "
-    "create_libdevice"
-).split()
+    *("unary_op", "cast_impl", "create_fp_to_fp", "create_fabs", "create_erf", "create_rsqrt", "create_idiv"),
+    *("create_umulhi", "create_fma", "create_libdevice"),
+)
 """Methods whose handles line up lane by lane with the result."""
 _RESHAPING: dict[str, Callable[..., Any]] = {
     "create_reshape": lambda mask, shape, *rest: mask.reshape(shape),
@@ -242,7 +242,7 @@ def _split(original: Method) -> Method:
         for side, result in enumerate(results):
             found = {reason: mask[..., side] for reason, mask in taint.lanes(value).items()}
             taint.mark(result, found)
-        return tuple(results)  # type: ignore[return-value]
+        return tuple(results)
 
     return split
 
@@ -254,8 +254,7 @@ def _reduce(original: Method) -> Method:
         if not found:
             return results
         for result in results if isinstance(results, (tuple, list)) else (results,):
-            shape = result.handle.data.shape
-            taint.mark(result.handle, taint.each(found, lambda mask: _fit(mask, shape)))
+            taint.mark(result.handle, {reason: _fit(mask, result.handle.data.shape) for reason, mask in found.items()})
         return results
 
     return reduce

@@ -26,20 +26,20 @@ from kernelwright.worker import libdevice
 from kernelwright.worker.stub_driver import StubDriver
 from kernelwright.worker.wire import EnvironmentProblem
 
-ESSENTIAL = {
+ESSENTIAL: dict[str, tuple[str, ...]] = {
     "InterpreterBuilder": (
-        "create_masked_load create_masked_store create_atomic_rmw create_atomic_cas create_addptr create_dot cast_impl "
-        "create_fp_to_fp create_fabs binary_op ternary_op unary_op create_splat create_broadcast create_expand_dims "
-        "create_reshape create_trans create_bitcast set_grid_idx"
+        *("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas", "create_addptr"),
+        *("create_dot", "cast_impl", "create_fp_to_fp", "create_fabs", "binary_op", "ternary_op", "unary_op"),
+        *("create_splat", "create_broadcast", "create_expand_dims", "create_reshape", "create_trans", "set_grid_idx"),
     ),
-    "GridExecutor": "__call__ _init_args_hst _restore_args_dev",
-    "InterpretedFunction": "__call__ rewrite",
-    "FunctionRewriter": "_compile_and_exec",
-    "ReduceOps": "generic_reduce apply_impl min_max to_tensor",
-    "ScanOps": "generic_scan",
+    "GridExecutor": ("__call__", "_init_args_hst", "_restore_args_dev"),
+    "InterpretedFunction": ("__call__", "rewrite"),
+    "FunctionRewriter": ("_compile_and_exec",),
+    "ReduceOps": ("generic_reduce", "apply_impl", "min_max", "to_tensor"),
+    "ScanOps": ("generic_scan",),
 }
 """What this module and the sanitizer replace or call, by class."""
-ESSENTIAL_FUNCTIONS = "TensorHandle interpreter_builder interpreter_semantic _get_np_dtype _implicit_cvt _patch_lang".split()
+ESSENTIAL_FUNCTIONS = ("TensorHandle", "interpreter_builder", "interpreter_semantic", "_implicit_cvt", "_patch_lang")
 
 _NARROW_FLOATS = {
     name: np.dtype(getattr(ml_dtypes, held))
@@ -63,7 +63,7 @@ def check_hooks() -> None:
     Raises:
         EnvironmentProblem: it lacks one.
     """
-    wanted = [(getattr(stock, name, None), name, names.split()) for name, names in ESSENTIAL.items()]
+    wanted = [(getattr(stock, name, None), name, names) for name, names in ESSENTIAL.items()]
     missing = [f"{name}.{entry}" for holder, name, names in wanted for entry in names if not hasattr(holder, entry)]
     missing += [name for name in ESSENTIAL_FUNCTIONS if not hasattr(stock, name)]
     if missing:
@@ -79,7 +79,11 @@ def mend() -> None:
     np.seterr(all="ignore")  # a GPU does not complain of overflow or 0/0
     driver.set_active(StubDriver())
     builder = stock.interpreter_builder
-    changes = {name: value for name, value in {"debug": True, "sanitize_overflow": False}.items() if hasattr(builder.options, name)}
+    changes = {
+        name: value
+        for name, value in {"debug": True, "sanitize_overflow": False}.items()
+        if hasattr(builder.options, name)
+    }
     builder.options = dataclasses.replace(builder.options, **changes)
     stock._get_np_dtype = _held_as
     stock._implicit_cvt = _convert_argument
@@ -92,6 +96,7 @@ def mend() -> None:
     stock.InterpretedFunction.__call__ = _call_device_function
     stock.FunctionRewriter._compile_and_exec = _compile_kernel
     libdevice.install(_call_libdevice)
+    stock._implicit_cvt(1)  # imports what Triton imports at the first launch, before a fork rather than after each
 
 
 # --- Types -----------------------------------------------------------------------------------------------------------

@@ -42,9 +42,25 @@ _EXACT: dict[str, Any] = {
     "normcdf": _exactly(lambda x: 0.5 * math.erfc(-x / math.sqrt(2.0))),
 }
 _SAME_NAME = (
-    "tanh sinh cosh exp expm1 log1p log10 tan cbrt sqrt floor ceil trunc rint log log2 exp2 sin cos isnan isinf hypot "
-    "copysign fmax fmin fmod"
-).split()
+    *(
+        "tanh",
+        "sinh",
+        "cosh",
+        "exp",
+        "expm1",
+        "exp2",
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+        "sin",
+        "cos",
+        "tan",
+        "cbrt",
+        "sqrt",
+    ),
+    *("floor", "ceil", "trunc", "rint", "isnan", "isinf", "hypot", "copysign", "fmax", "fmin", "fmod"),
+)
 _RENAMED: dict[str, Any] = {
     "abs": np.abs,
     "fabs": np.abs,

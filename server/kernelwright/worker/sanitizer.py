@@ -133,7 +133,9 @@ class Sanitizer:
     def region_of(self, tensor: torch.Tensor) -> Region | None:
         """The region of an argument of this launch."""
         low = tensor.data_ptr()
-        return next((region for region in self._regions if region.low == low and region.item == tensor.element_size()), None)
+        return next(
+            (region for region in self._regions if region.low == low and region.item == tensor.element_size()), None
+        )
 
     def place(self, x: int, y: int, z: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
         """Which program runs as the (x, y, z)th."""
@@ -181,7 +183,10 @@ class Sanitizer:
         written = _raw(np.broadcast_to(value.data, allowed.shape)[allowed])
         if overlapping_lanes(addresses, written):
             self.report(
-                "K303", f"lanes of one store write different values to one element of {region.name}", self.line(), region.name
+                "K303",
+                f"lanes of one store write different values to one element of {region.name}",
+                self.line(),
+                region.name,
             )
         _, elements = self._elements(region, pointers, allowed)
         conflict = region.shadow.store(elements, self.program(), atomic=self._locked())
@@ -197,7 +202,9 @@ class Sanitizer:
             return allowed
         _, elements = self._elements(region, pointers, allowed)
         if region.shadow.undefined(elements) is not None:
-            self.report("K304", f"an atomic operation on elements of {region.name} that nobody wrote", self.line(), region.name)
+            self.report(
+                "K304", f"an atomic operation on elements of {region.name} that nobody wrote", self.line(), region.name
+            )
         self._report_conflict(region, region.shadow.store(elements, self.program(), atomic=True))
         return allowed
 
@@ -238,7 +245,9 @@ class Sanitizer:
         count = (region.high - region.low) // region.item
         low, high = int(offsets.min()), int(offsets.max())
         where = f"offset {low}" if low == high else f"offsets {low} to {high}"
-        message = f"{kind} out of bounds: {len(addresses)} of {lanes} lanes at {where} of {region.name}, which has {count} elements"
+        message = (
+            f"{kind} out of bounds: {len(addresses)} of {lanes} lanes at {where} of {region.name} ({count} elements)"
+        )
         self.report(code, message, self.line(), region.name)
 
     def _elements(self, region: Region, pointers: Handle, allowed: Array) -> tuple[int, Array]:
@@ -277,7 +286,9 @@ class Sanitizer:
             seen = None if allocation is None else view_of(allocation.shadow, tensor)
             if seen is None or seen.all():
                 continue
-            missing = np.argwhere(~np.asarray(seen).reshape(tuple(tensor.shape)) if seen.size == tensor.numel() else ~seen)
+            missing = np.argwhere(
+                ~np.asarray(seen).reshape(tuple(tensor.shape)) if seen.size == tensor.numel() else ~seen
+            )
             first = ", ".join(str(int(index)) for index in missing[0])
             message = f"{path} is never written at {len(missing)} of {seen.size} elements, first at ({first})"
             self.report("K305", message, allocation.line if allocation else None)
@@ -308,5 +319,7 @@ def _rewrites(addresses: Array, written: Array, conflict: Conflict) -> bool:
         return False
     lanes = conflict.lanes
     count = len(lanes)
-    there = stock._interpreter.load(addresses[lanes], np.ones(count, bool), np.zeros(count, written.dtype), written.dtype)
+    there = stock._interpreter.load(
+        addresses[lanes], np.ones(count, bool), np.zeros(count, written.dtype), written.dtype
+    )
     return bool((there == written[lanes]).all())

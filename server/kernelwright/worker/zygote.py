@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from kernelwright.worker import confine, job, wire
-from kernelwright.worker.stub_driver import check_architectures
 from kernelwright.worker.api import triton_api
 from kernelwright.worker.environment import Toolchain, prepare
+from kernelwright.worker.stub_driver import check_architectures
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 MEMORY = 8 << 30
@@ -315,7 +315,9 @@ def ending(end: End, order: job.Order) -> Json:
     if end.timed_out:
         return job.finding("K501", "does not finish within the time limit", line)
     if end.forged:
-        return job.finding("K505", "a reply that the worker did not send came over its private pipe: forged or malformed")
+        return job.finding(
+            "K505", "a reply that the worker did not send came over its private pipe: forged or malformed"
+        )
     if os.WIFSIGNALED(end.status):
         return _by_signal(os.WTERMSIG(end.status), end, order, line)
     code = os.waitstatus_to_exitcode(end.status)
