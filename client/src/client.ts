@@ -1,7 +1,13 @@
 // The language server: started in the interpreter that was found, restarted on demand, asked and told things.
 import * as path from 'node:path';
 import * as vscode from 'vscode';
-import { ExecuteCommandRequest, LanguageClient, State, TransportKind } from 'vscode-languageclient/node';
+import {
+  DidChangeConfigurationNotification,
+  ExecuteCommandRequest,
+  LanguageClient,
+  State,
+  TransportKind,
+} from 'vscode-languageclient/node';
 import type { LanguageClientOptions, LSPAny, RequestType, ServerOptions } from 'vscode-languageclient/node';
 import type { Health } from './health';
 import type { Found } from './interpreters';
@@ -49,6 +55,20 @@ export class Server implements vscode.Disposable {
     return this.enqueue(async () => {
       await this.end();
       await this.begin();
+    });
+  }
+
+  /** Follows a change of what interpreters there are: a new server where its own changed, else new settings for it. */
+  followInterpreters(): Promise<void> {
+    return this.enqueue(async () => {
+      const found = await this.interpreters.find(vscode.workspace.workspaceFolders?.[0]);
+      const same = found.kind === 'found' && found.executable === this.interpreter?.executable;
+      if (same && this.client?.isRunning()) {
+        await this.client.sendNotification(DidChangeConfigurationNotification.type, { settings: null });
+      } else {
+        await this.end();
+        await this.begin();
+      }
     });
   }
 

@@ -84,12 +84,12 @@ export class Commands {
   private async accept(rest: unknown[]): Promise<void> {
     const proposal = await this.proposal(rest);
     if (!proposal) return;
-    // Opened first, so that the edit is made to what the editor holds and can be undone there.
-    const document = await vscode.workspace.openTextDocument(vscode.Uri.parse(proposal.uri));
+    // In front first, so that the edit is the editor's own: undoing it brings the view back to the function too.
+    await this.reveal(proposal);
     const result = await this.server.execute(ServerCommand.accept, proposal.id);
     if (!tell(result)) return;
     await this.diffs.close(proposal.id);
-    await this.reveal(document, proposal);
+    await this.reveal(proposal);
   }
 
   private async reject(rest: unknown[]): Promise<void> {
@@ -176,7 +176,8 @@ export class Commands {
   }
 
   /** Puts the cursor at the function, in the editor that has the file already, if one has. */
-  private async reveal(document: vscode.TextDocument, { uri, qualname }: Target): Promise<void> {
+  private async reveal({ uri, qualname }: Target): Promise<void> {
+    const document = await vscode.workspace.openTextDocument(vscode.Uri.parse(uri));
     const { position } = await this.server.request(TargetAt, { uri, qualname });
     const at = position && new vscode.Position(position.line, position.character);
     const group = vscode.window.tabGroups.all.find(({ tabs }) =>

@@ -34,7 +34,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   );
   const start = async (): Promise<void> => {
     // Only a trusted workspace may name an interpreter, so nothing is looked for before.
-    context.subscriptions.push(interpreters.onDidChange(() => void running.restart()));
+    context.subscriptions.push(interpreters.onDidChange(() => void running.followInterpreters()));
     await running.restart();
   };
   if (vscode.workspace.isTrusted) {

@@ -66,7 +66,9 @@ export async function choose(candidates: readonly Candidate[], probe: Probe): Pr
       }
       continue;
     }
-    const found: Found = { kind: 'found', from: candidate.from, ...probed };
+    // A path is kept as it is written: behind it may be a wrapper that sets up an environment.
+    const executable = path.isAbsolute(candidate.command) ? candidate.command : probed.executable;
+    const found: Found = { ...probed, kind: 'found', from: candidate.from, executable };
     if (candidate.explicit || found.torch) return found;
     second ??= found;
   }

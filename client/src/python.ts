@@ -7,6 +7,7 @@ import { choose, environmentPython, probe } from './interpreters';
 import type { Candidate, Found, NotFound, Probed } from './interpreters';
 
 const PYTHON_EXTENSION = 'ms-python.python';
+const CHANGE_MS = 200;
 
 /** The part of the Python extension's public API that is used. */
 interface PythonExtension {
@@ -24,6 +25,7 @@ export class Interpreters implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<void>();
   private readonly disposables: { dispose(): unknown }[] = [this.changed];
   private watching = false;
+  private timer: NodeJS.Timeout | undefined;
   readonly onDidChange = this.changed.event;
 
   constructor(private readonly log: vscode.LogOutputChannel) {
@@ -46,19 +48,19 @@ export class Interpreters implements vscode.Disposable {
     return found;
   }
 
-  /** Forgets what was found. */
-  forget(): void {
-    this.found.clear();
-    this.probed.clear();
-  }
-
   dispose(): void {
+    clearTimeout(this.timer);
     for (const disposable of this.disposables) disposable.dispose();
   }
 
+  /** Waits a little: changes come in bursts, and the running client has a change of its settings to pass on first. */
   private reset(): void {
-    this.forget();
-    this.changed.fire();
+    this.found.clear();
+    this.probed.clear();
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.changed.fire();
+    }, CHANGE_MS);
   }
 
   private async search(folder: vscode.WorkspaceFolder | undefined): Promise<Found | NotFound> {

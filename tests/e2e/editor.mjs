@@ -126,12 +126,20 @@ export class Editor {
     }
   }
 
-  /** Accepts the diff in front, and waits until the cursor is at the function in its file. */
-  async accept(name, position) {
+  /** Accepts the diff in front, and waits until the file has the focus with the cursor at the function's name. */
+  async accept(name) {
     await this.titleAction('Accept Kernel').click();
     await this.tab(`Triton kernel for ${name}`).waitFor({ state: 'detached' });
-    await this.status(position).waitFor();
     await this.page.locator('.editor-instance .monaco-editor.focused').waitFor();
+    await this.page.locator('.editor-instance .view-line', { hasText: `def ${name}(` }).waitFor();
+    await this.lens('Re-check').waitFor();
+  }
+
+  /** Where the status bar says that the cursor is. */
+  async cursor() {
+    const said = await this.page.locator('.statusbar-item', { hasText: /^Ln \d/ }).innerText();
+    const [, line, column] = /Ln (\d+), Col (\d+)/.exec(said);
+    return { line: Number(line), column: Number(column) };
   }
 
   async save() {

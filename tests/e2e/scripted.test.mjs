@@ -4,7 +4,8 @@ import path from 'node:path';
 import { alive, until, workbenchSuite } from './workbench.mjs';
 
 const FILE = 'outcomes.py';
-const MARK = '@_kernelwright_propose';
+const BLOCK = '# >>> kernelwright: propose';
+const DISPATCH = '@_kernelwright_propose';
 const options = () => ({
   files: path.join(import.meta.dirname, 'fixtures/scripted'),
   scripted: true,
@@ -23,7 +24,7 @@ workbenchSuite('scripted', options, step => {
   step('lens: generate, then reject from the diff', async ({ editor, read }) => {
     const before = read(FILE);
     await editor.clickLens('Generate Triton kernel', 'def propose');
-    await editor.proposedLine(MARK).waitFor();
+    await editor.proposedLine(BLOCK).waitFor();
     await editor.titleAction('Reject Kernel').click();
     await editor.tab('Triton kernel for propose').waitFor({ state: 'detached' });
     await editor.lens('Generate Triton kernel').waitFor();
@@ -42,18 +43,21 @@ workbenchSuite('scripted', options, step => {
         .locator('.action-widget .monaco-list-row', { hasText: /Generate/ })
         .first()
         .click();
-      await editor.proposedLine(MARK).waitFor();
+      await editor.proposedLine(BLOCK).waitFor();
       await editor.closeTab();
       await editor.clickLens('Review kernel', 'def propose');
-      await editor.proposedLine(MARK).waitFor();
-      await editor.accept('propose', 'Ln 7, Col 5');
+      await editor.proposedLine(BLOCK).waitFor();
+      await editor.accept('propose');
       await editor.tab('Triton kernel for propose').waitFor({ state: 'detached' });
-      await editor.line(MARK).waitFor();
+      await editor.line(DISPATCH).waitFor();
       await editor.lens('Re-check').waitFor();
       await editor.save();
-      assert.match(read(FILE), /^@_kernelwright_propose$/m);
+      const lines = read(FILE).split('\n');
+      const line = lines.indexOf('def propose(x: torch.Tensor) -> torch.Tensor:') + 1;
+      assert.equal(lines[line - 2], DISPATCH);
+      assert.deepEqual(await editor.cursor(), { line, column: 5 });
       await page.keyboard.press('Control+z');
-      await editor.line(MARK).waitFor({ state: 'detached' });
+      await editor.line(DISPATCH).waitFor({ state: 'detached' });
       await editor.save();
       assert.equal(read(FILE), before);
     },
@@ -61,14 +65,14 @@ workbenchSuite('scripted', options, step => {
 
   step('typing above the function keeps the proposal good', async ({ page, editor, read }) => {
     await editor.clickLens('Generate Triton kernel', 'def propose');
-    await editor.proposedLine(MARK).waitFor();
+    await editor.proposedLine(BLOCK).waitFor();
     await editor.tab(FILE).click();
     await editor.cursorTo('import torch');
     await page.keyboard.type('  # for tensors');
     await editor.tab('Triton kernel for propose').click();
     await editor.proposedLine('# for tensors').waitFor();
-    await editor.accept('propose', 'Ln 7, Col 5');
-    await editor.line(MARK).waitFor();
+    await editor.accept('propose');
+    await editor.line(DISPATCH).waitFor();
     await editor.save();
     assert.match(read(FILE), /# for tensors[^]*\n@_kernelwright_propose\ndef propose/);
   });
@@ -78,11 +82,11 @@ workbenchSuite('scripted', options, step => {
     await editor.toast('passed').or(editor.toast('Passed')).first().waitFor();
     await editor.clearToasts();
     await editor.clickLens('Remove', 'def propose');
-    await editor.line(MARK).waitFor({ state: 'detached' });
+    await editor.line(DISPATCH).waitFor({ state: 'detached' });
     await page.keyboard.press('Control+z');
-    await editor.line(MARK).waitFor();
+    await editor.line(DISPATCH).waitFor();
     await page.keyboard.press('Control+z');
-    await editor.line(MARK).waitFor({ state: 'detached' });
+    await editor.line(DISPATCH).waitFor({ state: 'detached' });
     await editor.save();
     assert.doesNotMatch(read(FILE), /_kernelwright_/);
   });
@@ -92,7 +96,7 @@ workbenchSuite('scripted', options, step => {
     async wb => {
       const { page, editor, read } = wb;
       await editor.clickLens('Generate Triton kernel', 'def propose');
-      await editor.proposedLine(MARK).waitFor();
+      await editor.proposedLine(BLOCK).waitFor();
       await editor.tab(FILE).click();
       await editor.cursorTo('return x * scaled');
       await page.keyboard.type(' + 1');
@@ -131,7 +135,7 @@ workbenchSuite('scripted', options, step => {
     await shot('inputs-refused');
     await box.fill('x: f32[8, 33]');
     await page.keyboard.press('Enter');
-    await editor.proposedLine('@_kernelwright_ask').waitFor();
+    await editor.proposedLine('# >>> kernelwright: ask').waitFor();
     await editor.titleAction('Reject Kernel').click();
     await editor.tab('Triton kernel for ask').waitFor({ state: 'detached' });
   });

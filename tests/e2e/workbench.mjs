@@ -143,7 +143,7 @@ export async function startWorkbench({ files, settings, env, scripted = false, i
   });
   const context = await browser.newContext({ viewport: { width: 1400, height: 900 } });
   const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
+  page.setDefaultTimeout(20_000);
   const offsite = [];
   page.on('request', request => {
     const { protocol, hostname } = new URL(request.url());
