@@ -19,6 +19,7 @@ from kernelwright.source.rename import module_names, rename
 from kernelwright.source.syntax import Text
 
 _GUARD_NAME = re.compile(r"_(why_not\w*|interpreted|overlaps|is_dense)\Z")
+_CONSTEXPR = ("constexpr", "triton.language.constexpr")
 _STANDARD = ("functools", "math", "warnings")
 
 
@@ -55,7 +56,7 @@ def write_block(
         UsageError: the target cannot be wrapped.
     """
     module = _Module(module_source, target)
-    imports = _imports(module, user, warn)
+    imports = _imports(module, user, line, warn)
     taken = Names(user.words | {parameter.name for parameter in target.parameters})
     stem = slug(target.qualname)
     decorator = taken.fresh(f"{DECORATOR}{stem}")
@@ -65,6 +66,11 @@ def write_block(
     }
     names |= {each.name: each.local for each in imports}
     body = rename(module.body, names)
+    for each in imports:
+        if each.origin == "triton.language" and each.local != "tl" and user.means(*_CONSTEXPR, line):
+            # Triton's interpreter knows a constexpr by the text of its annotation: `tl.constexpr` or `constexpr`.
+            body = re.sub(rf"(:\s*){each.local}\.constexpr\b", r"\1constexpr", body)
+            imports = [*imports, _Import(*_CONSTEXPR, "constexpr", "from")]
     inner = indented(body.strip("\n"), unit, 1, ranges(kernels(ast.parse(body))))
     alias = {each.name: each.local for each in imports}
     dispatch = _Dispatch(target, evidence.domain, names, alias, decorator, unit, warn, module.entry_is_async)
@@ -135,26 +141,19 @@ def _new_name(name: str, target: Target, stem: str, taken: Names, words: frozens
     return taken.fresh(f"_{name.strip('_')}" if f"_{name}" not in words else f"_{stem}_{name.strip('_')}")
 
 
-def _imports(module: _Module, user: UserNames, warn: bool) -> list[_Import]:
+def _imports(module: _Module, user: UserNames, line: int, warn: bool) -> list[_Import]:
     """What the block needs, each under its own name where that is free or means the same in the user's file."""
     wanted = [
         (name, origin, level) for name, origin, level in module.imports if name in module.used or name == "triton"
     ]
     present = {name for name, _, _ in wanted}
-    needed = ("functools", "triton", *(("warnings", "torch") if warn else ()))
+    needed = ("functools", "triton", "torch", *(("warnings",) if warn else ()))
     wanted += [(name, name, "import") for name in needed if name not in present]
-    if "torch" not in {name for name, _, _ in wanted} and evidence_of_torch(module.used):
-        wanted.append(("torch", "torch", "import"))
     result = []
     for name, origin, level in dict.fromkeys(wanted):
-        local = name if user.means(name, origin) else f"_kernelwright_{name}"
+        local = name if user.means(name, origin, line) else f"_kernelwright_{name}"
         result.append(_Import(name, origin, local, level))
     return result
-
-
-def evidence_of_torch(used: set[str]) -> bool:
-    """Whether the kernel's code names torch."""
-    return "torch" in used
 
 
 def _import_lines(imports: Iterable[_Import], user: UserNames, line: int, unit: str) -> list[str]:

@@ -41,9 +41,20 @@ class UserNames:
                     found.setdefault(name, set()).add(OTHER)
         return found
 
-    def means(self, name: str, origin: str) -> bool:
-        """Whether the name is free or means this module throughout, so that importing it changes nothing."""
-        return self.bindings.get(name, set()) <= {origin} and not self.bindings.get("*")
+    def means(self, name: str, origin: str, line: int) -> bool:
+        """Whether the name is free or means this module throughout, so that importing it above `line` changes nothing.
+
+        A star import may bind anything: then only a name that the text never uses is free, and none above a star import.
+        """
+        if not self.bindings.get(name, set()) <= {origin}:
+            return False
+        return self._last_star < 0 or (self._last_star < line and name not in self.words)
+
+    @cached_property
+    def _last_star(self) -> int:
+        """The 0-based line of the last star import at module level; -1 where there is none."""
+        stars = [node.lineno - 1 for node in self.tree.body if "*" in dict(_bindings([node]))]
+        return max(stars, default=-1)
 
     def imported_before(self, name: str, line: int) -> bool:
         """Whether a plain statement above a 0-based line imports the name."""

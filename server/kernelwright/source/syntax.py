@@ -150,7 +150,18 @@ def _one(lines: list[str], start: int, end: int, indent: str) -> list[ast.stmt]:
     inside = _starts(lines, start, end, indent)
     if len(inside) > 2:  # joined for the sake of a string that turns out not to end
         return _intact(lines, inside, indent)
+    # An `else` or a bracket that belongs to nothing is no part of the statement before it.
+    strays = (number for number in range(start + 1, end) if _stray(lines[number], indent))
+    for stray in strays:
+        statements = _block(lines, start, stray, indent)
+        if not isinstance(statements, int):
+            return statements
     return _members(lines, start, end, indent)
+
+
+def _stray(line: str, indent: str) -> bool:
+    rest = line[len(indent) :]
+    return line.startswith(indent) and bool(rest.strip()) and rest[0] != "#" and bool(_CONTINUES.match(rest))
 
 
 def _whole_strings(lines: list[str], starts: list[int]) -> list[int]:
