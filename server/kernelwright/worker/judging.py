@@ -20,6 +20,15 @@ FLOAT_LIMIT = 1 << 26
 
 
 @dataclass
+class Traced:
+    """The graphs, and for each call its own graph and sizes."""
+
+    graphs: list[Json] = field(default_factory=list)
+    graph_of: dict[int, Json] = field(default_factory=dict)
+    symbols_of: dict[int, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass
 class Prepared:
     """A case as it was written. `call` and `storages` (by file name) keep the inputs as they were."""
 

@@ -12,10 +12,9 @@ import torch
 
 from kernelwright.worker import inputs
 from kernelwright.worker.cases import Builder
-from kernelwright.worker.judging import Judge
+from kernelwright.worker.judging import Judge, Traced
 from kernelwright.worker.lifetime import exit_at_hangup
 from kernelwright.worker.loading import find, load
-from kernelwright.worker.variants import Traced, trace_calls
 from kernelwright.worker.wire import BadInputs, Channel, Emit, Json, serve_requests
 
 THREADS = 2
@@ -65,6 +64,8 @@ class Reference:
 
     def trace(self, request: dict[str, Json], emit: Emit) -> Json:
         """One graph a variant."""
+        from kernelwright.worker.variants import trace_calls  # symbolic shapes take a second to import
+
         self.traced, self._judge = trace_calls(self.calls), None
         return {"graphs": self.traced.graphs}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from torch.utils._sympy.functions import Max, Mod, PythonMod
+from torch.utils._sympy.functions import FloorDiv, Max, Mod, PythonMod
 
 _TRIED = range(2, 400)
 _SAMPLES = 4000
@@ -50,7 +50,8 @@ def relate(
     asked = [(reduce_factors(guard), by_user) for guard, by_user in guards if by_user or matters(guard)]
     for _ in range(len(order) + 1):
         pending = [(found.apply(guard), by_user) for guard, by_user in asked]
-        step = next((pair for guard, _ in pending if (pair := _solved(guard, order))), None)
+        known = [guard for guard, _ in pending]
+        step = next((pair for guard in known if (pair := _solved(guard, order) or _divided(guard, known))), None)
         if step is None:
             break
         found.define[step[0]] = step[1]
@@ -106,6 +107,19 @@ def _solved(guard: Any, order: list[sympy.Symbol]) -> tuple[sympy.Symbol, Any] |
     return max(choices, key=lambda pair: order.index(pair[0]), default=None)
 
 
+def _divided(guard: Any, known: list[Any]) -> tuple[sympy.Symbol, Any] | None:
+    """symbol // k == expression, where k is known to divide the symbol, as symbol := k * expression."""
+    if not isinstance(guard, sympy.Eq):
+        return None
+    for one, other in (guard.args, guard.args[::-1]):
+        if not isinstance(one, FloorDiv) or not one.args[0].is_Symbol or one.args[0] in other.free_symbols:
+            continue
+        symbol, factor = one.args
+        if factor.is_Integer and any(sympy.Eq(kind(symbol, factor), 0) in known for kind in (Mod, PythonMod)):
+            return symbol, factor * other
+    return None
+
+
 def _invert(
     symbol: sympy.Symbol, found: Relations, guards: list[Any], holds: Callable[[Any, Mapping[Any, int]], bool]
 ) -> None:
@@ -134,6 +148,10 @@ def prune(guards: list[tuple[Any, bool]], holds: Callable[[Any, Mapping[Any, int
     for guard, by_user in ordered:
         if by_user or not _follows(guard, kept, holds):
             kept.append(guard)
+    own = [guard for guard, by_user in ordered if not by_user]
+    for guard in own:  # a later bound may be the stronger one
+        if guard in kept and _follows(guard, [other for other in kept if other is not guard], holds):
+            kept.remove(guard)
     return kept
 
 

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright.worker.graphs import build_graph
 from kernelwright.worker.inputs import LiveCall
+from kernelwright.worker.judging import Traced
 from kernelwright.worker.tracing import Refused, trace
 from kernelwright.worker.wire import Json
 
 _EXAMPLE = ("calls", "symbols", "bytes_moved", "flops")
-
-
-@dataclass
-class Traced:
-    """The graphs, and for each call its own graph and sizes."""
-
-    graphs: list[Json] = field(default_factory=list)
-    graph_of: dict[int, Json] = field(default_factory=dict)
-    symbols_of: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 def trace_calls(calls: list[LiveCall]) -> Traced:
