@@ -7,11 +7,12 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import rpc from 'vscode-jsonrpc/node';
 
-const python = process.env.KERNELWRIGHT_PYTHON ?? fileURLToPath(new URL('../../.venv/bin/python', import.meta.url));
+const python =
+  process.env.KERNELWRIGHT_PYTHON ?? fileURLToPath(new URL('../../.venv/bin/python', import.meta.url));
 const script = fileURLToPath(new URL('scripted_server.py', import.meta.url));
 const uri = 'file:///nowhere/model.py';
 const text = ['print_a', 'hang_checking', 'propose_a']
-  .map((name) => `import torch\n\n\ndef ${name}(x):\n    return torch.relu(x)\n`)
+  .map(name => `import torch\n\n\ndef ${name}(x):\n    return torch.relu(x)\n`)
   .join('\n');
 
 // A desynchronised connection hangs: that must fail.
@@ -25,17 +26,17 @@ async function start(t) {
     new rpc.StreamMessageWriter(server.stdin),
   );
   const client = { server, connection, errors: [], log: '', progress: [], waiting: [] };
-  server.stderr.setEncoding('utf8').on('data', (data) => (client.log += data));
+  server.stderr.setEncoding('utf8').on('data', data => (client.log += data));
   connection.onError(([error]) => client.errors.push(error));
-  connection.onUnhandledNotification((message) => client.errors.push(message));
+  connection.onUnhandledNotification(message => client.errors.push(message));
   connection.onNotification('kernelwright/proposalsChanged', () => {});
   connection.onNotification('textDocument/publishDiagnostics', () => {});
   connection.onNotification('$/progress', ({ value }) => {
     client.progress.push(value);
-    client.waiting.forEach((check) => check());
+    client.waiting.forEach(check => check());
   });
-  client.until = (condition) =>
-    new Promise((resolve) => {
+  client.until = condition =>
+    new Promise(resolve => {
       const check = () => condition() && resolve();
       client.waiting.push(check);
       check();
@@ -62,7 +63,7 @@ async function stop(client) {
   assert.deepEqual(client.errors, []);
 }
 
-test('whatever user code prints goes to standard error', limit, async (t) => {
+test('whatever user code prints goes to standard error', limit, async t => {
   const client = await start(t);
   const result = await client.connection.sendRequest('kernelwright/generate', { uri, qualname: 'print_a' });
   assert.equal(result.outcome, 'proposed');
@@ -74,31 +75,35 @@ test('whatever user code prints goes to standard error', limit, async (t) => {
   }
 });
 
-test('a cancelled request is answered as cancelled, its progress ends, and the next one works', limit, async (t) => {
-  const client = await start(t);
-  const source = new rpc.CancellationTokenSource();
-  const params = { uri, qualname: 'hang_checking', workDoneToken: 'w' };
-  const job = client.connection.sendRequest('kernelwright/generate', params, source.token);
-  await client.until(() => client.progress.some((value) => value.message?.startsWith('Checking values')));
-  source.cancel();
-  await assert.rejects(job, { code: -32800 });
-  assert.equal(client.progress.at(-1).kind, 'end');
-  const next = await client.connection.sendRequest('kernelwright/generate', { uri, qualname: 'propose_a' });
-  assert.equal(next.outcome, 'proposed');
-  await stop(client);
-});
+test(
+  'a cancelled request is answered as cancelled, its progress ends, and the next one works',
+  limit,
+  async t => {
+    const client = await start(t);
+    const source = new rpc.CancellationTokenSource();
+    const params = { uri, qualname: 'hang_checking', workDoneToken: 'w' };
+    const job = client.connection.sendRequest('kernelwright/generate', params, source.token);
+    await client.until(() => client.progress.some(value => value.message?.startsWith('Checking values')));
+    source.cancel();
+    await assert.rejects(job, { code: -32800 });
+    assert.equal(client.progress.at(-1).kind, 'end');
+    const next = await client.connection.sendRequest('kernelwright/generate', { uri, qualname: 'propose_a' });
+    assert.equal(next.outcome, 'proposed');
+    await stop(client);
+  },
+);
 
-test('shutdown with work in flight', limit, async (t) => {
+test('shutdown with work in flight', limit, async t => {
   const client = await start(t);
   const params = { uri, qualname: 'hang_checking', workDoneToken: 'w' };
   const job = client.connection.sendRequest('kernelwright/generate', params);
   const ended = assert.rejects(job, { code: -32800 });
-  await client.until(() => client.progress.some((value) => value.message?.startsWith('Checking values')));
+  await client.until(() => client.progress.some(value => value.message?.startsWith('Checking values')));
   await stop(client);
   await ended;
 });
 
-test('malformed params are answered, and the server lives on', limit, async (t) => {
+test('malformed params are answered, and the server lives on', limit, async t => {
   const client = await start(t);
   await assert.rejects(client.connection.sendRequest('kernelwright/generate', { uri: 7 }), { code: -32602 });
   await assert.rejects(client.connection.sendRequest('kernelwright/unheardOf', {}), { code: -32601 });
