@@ -13,7 +13,11 @@ def launches(candidate: Candidate, task: Task, api: TritonApi) -> Finding | None
     """There is a function under triton.jit, and a host function that the entry reaches launches one."""
     reading, entry = read(candidate.source), entry_name(candidate, task)
     if not reading.kernels:
-        return finding("K107", "there is no kernel: write one under @triton.jit and launch it as kernel[grid](...)")
+        return finding(
+            "K107",
+            "there is no kernel: write one under @triton.jit and launch it as kernel[grid](...)",
+            reading.functions.get(entry),
+        )
     for node in reading.reachable(entry).values():
         named = any(isinstance(part, ast.Name) and part.id in reading.kernels for part in ast.walk(node))
         launched = any(isinstance(part, ast.Call) and isinstance(part.func, ast.Subscript) for part in ast.walk(node))

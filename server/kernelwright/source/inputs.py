@@ -71,7 +71,8 @@ def parse_literal(text: str) -> tuple[LiteralArgument, ...]:
     for start, item in _items(text):
         argument = _argument(text, start, item)
         if any(argument.name == other.name for other in found):
-            raise _bad(text, start, f"{argument.name} is given twice")
+            blank = len(item) - len(item.lstrip())
+            raise _bad(text, start + blank, f"{argument.name} is given twice")
         found.append(argument)
     return tuple(found)
 
@@ -141,7 +142,8 @@ def _tensor(text: str, start: int, form: str) -> TensorSpec:
     for size in match[2].split(",") if match[2].strip() else []:
         number = size.strip().replace("_", "")
         if not number.isdecimal():
-            raise _bad(text, at, f"{size.strip() or 'nothing'!r} is no size: expected a whole number")
+            blank = len(size) - len(size.lstrip())
+            raise _bad(text, at + blank, f"{size.strip() or 'nothing'!r} is no size: expected a whole number")
         shape.append(int(number))
         at += len(size) + 1
     return TensorSpec(dtype, tuple(shape))
