@@ -8,6 +8,7 @@ job is dead.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import json
 import os
@@ -31,7 +32,7 @@ from kernelwright.worker.environment import Toolchain, prepare
 from kernelwright.worker.stub_driver import check_architectures
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-MEMORY = 8 << 30
+MEMORY = 4 << 30
 """Bytes that a job may reserve, at most half of what is free."""
 MAX_ANSWER = 1 << 20
 MAX_OUTPUT = 4 << 30
@@ -197,7 +198,7 @@ class Zygote:
     def _end_child(self, end: End) -> None:
         """Kill the job's process group, whoever is left of it, and wait for all of them."""
         child, self._child = self._child, 0
-        if end.complete and not end.timed_out:  # it is on its way out: let it, so that its status means something
+        if not (end.timed_out or end.forged):  # it is on its way out: let it, so that its status means something
             end.timed_out = not _ends_soon(child)
         _kill(child, group=True)
         _, end.status, usage = os.wait4(child, 0)
@@ -227,6 +228,7 @@ def _be_child(order: job.Order, answer_write: int, print_write: int, body: Any) 
         os.dup2(print_write, 2)
         os.closerange(3, answer_write)
         os.closerange(answer_write + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        faulthandler.enable(2)
         body(order, job.Answers(answer_write, order.nonce))
         os._exit(0)
     except BaseException:  # the child's main: our own fault, seen as printed text
