@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from kernelwright.checks import run_checks
+from kernelwright.doctor import examine
 from kernelwright.errors import InputsNeeded, StaleProposal, UsageError
 from kernelwright.history import SqliteHistory
 from kernelwright.model import (
     Candidate,
+    Declined,
     Document,
     Domain,
     Finding,
@@ -27,7 +30,7 @@ from kernelwright.model import (
     Verdict,
 )
 from kernelwright.pipeline import Pipeline
-from kernelwright.ports import CandidateWorker, History, ReferenceWorker, Report, TritonApi, ignore
+from kernelwright.ports import CandidateWorker, History, ReferenceWorker, Report, ignore
 from kernelwright.providers.table import create
 from kernelwright.sandbox.candidate import CandidateProcesses
 from kernelwright.sandbox.reference import ReferenceProcess
@@ -50,18 +53,21 @@ def default_home(environment: Mapping[str, str]) -> Path:
 
 
 class App:
-    """One workspace folder's worth of Kernelwright. Starts nothing until it is asked to generate or verify."""
+    """One workspace folder's worth of Kernelwright. Starts nothing until it is asked to generate or verify.
 
-    def __init__(self, settings: Settings, *, root: Path, home: Path | None = None) -> None:
+    With `keep_warm` a fresh reference worker waits for the next request after each one.
+    """
+
+    def __init__(self, settings: Settings, *, root: Path, home: Path | None = None, keep_warm: bool = False) -> None:
         self.settings = settings
         self.root = root
         self.home = home or default_home(os.environ)
         self.interpreter = settings.interpreter or sys.executable
         self.provider, self.provider_note = create(settings, os.environ)
         self.history: History = SqliteHistory(self.home / "history.db")
-        self._candidates: CandidateWorker | None = None
+        self._candidates: CandidateProcesses | None = None
         self._spare: ReferenceWorker | None = None
-        self._api: TritonApi | None = None
+        self._keep_warm = keep_warm
 
     # --- looking at text: no process, no waiting
 
@@ -134,17 +140,12 @@ class App:
         instruction: str = "",
         report: Report = ignore,
     ) -> Outcome:
-        """The whole request; see `Pipeline.run`. Cancelling it kills the workers."""
+        """The whole request; see `Pipeline.run`. Cancelling it kills every worker."""
         target = find_target(document, qualname)
         found = self.inputs_for(target, inputs)
-        report(Starting(self.interpreter))
-        reference = self._take_reference()
-        try:
-            pipeline = await self._pipeline(reference)
+        async with self._pipeline(report) as pipeline:
             outcome = await pipeline.run(target, found, instruction, report)
-        finally:
-            await reference.close()
-        if inputs and not isinstance(outcome, Passed):
+        if inputs and not isinstance(outcome, Declined):
             self.history.remember_inputs(document.path, target.qualname, inputs)
         return outcome
 
@@ -160,24 +161,16 @@ class App:
         """Check someone's kernel against the function: static checks and the verifier, no provider."""
         target = find_target(document, qualname)
         found = self.inputs_for(target, inputs)
-        report(Starting(self.interpreter))
-        reference = self._take_reference()
-        try:
-            pipeline = await self._pipeline(reference)
+        async with self._pipeline(report) as pipeline:
             task = await pipeline.trace(target, found, "", report)
             return task, await pipeline.judge(task, candidate, report)
-        finally:
-            await reference.close()
 
     async def analyse(self, document: Document, qualname: str, *, inputs: str | None = None) -> Task:
         """Trace a function and nothing more."""
         target = find_target(document, qualname)
         found = self.inputs_for(target, inputs)
-        reference = self._take_reference()
-        try:
-            return await (await self._pipeline(reference)).trace(target, found, "", ignore)
-        finally:
-            await reference.close()
+        async with self._pipeline(ignore) as pipeline:
+            return await pipeline.trace(target, found, "", ignore)
 
     async def recheck(self, document: Document, qualname: str, *, report: Report = ignore) -> Verdict:
         """Check an accepted kernel against the function as it is now, with the inputs that it was checked with.
@@ -196,34 +189,57 @@ class App:
         _, verdict = await self.verify(document, qualname, candidate, inputs=spec, report=report)
         return verdict
 
+    async def examine(self) -> list[dict[str, str]]:
+        """What this machine can do, for `doctor`: name, state ("ok", "limited" or "missing") and detail a row."""
+        return await examine(
+            self.settings, self.interpreter, self.provider_note, self._new_reference(), self._workers()
+        )
+
     async def close(self) -> None:
         """End every worker; nothing is left running."""
-        workers = [worker for worker in (self._spare, self._candidates) if worker is not None]
-        self._spare = self._candidates = None
-        await asyncio.gather(*(worker.close() for worker in workers))
+        await self._end_workers()
         self.history.close()
 
     # --- composition
 
-    def _take_reference(self) -> ReferenceWorker:
-        """A reference worker of its own for each request: no module of the user's outlives the text it came from."""
-        worker, self._spare = self._spare, None
-        return worker or self._new_reference()
+    @asynccontextmanager
+    async def _pipeline(self, report: Report) -> AsyncIterator[Pipeline]:
+        """A pipeline over a reference worker of its own: no module of the user's outlives the text it came from."""
+        report(Starting(self.interpreter))
+        candidates = self._workers()
+        reference, self._spare = self._spare or self._new_reference(), None
+        try:
+            await asyncio.gather(reference.start(), candidates.start())
+            yield self._compose(reference, candidates)
+        except asyncio.CancelledError:
+            # A cancelled request leaves no process behind, warm ones included.
+            await asyncio.shield(asyncio.gather(reference.close(), self._end_workers()))
+            raise
+        finally:
+            await reference.close()
+        if self._keep_warm:
+            self._spare = self._new_reference()
+            await self._spare.start()
+
+    def _compose(self, reference: ReferenceWorker, candidates: CandidateWorker) -> Pipeline:
+        async def static(candidate: Candidate, task: Task) -> Finding | None:
+            return run_checks(candidate, task, await candidates.api())
+
+        verifier = CaseVerifier(reference, candidates, self.settings.verify, _assemble_for_check)
+        return Pipeline(self.provider, reference, verifier, self.history, _assemble, self.settings.budget, static)
+
+    def _workers(self) -> CandidateProcesses:
+        if self._candidates is None:
+            self._candidates = CandidateProcesses(self.interpreter, self.root, self.home / "logs")
+        return self._candidates
 
     def _new_reference(self) -> ReferenceWorker:
         return ReferenceProcess(self.interpreter, self.root, self.home / "logs")
 
-    async def _pipeline(self, reference: ReferenceWorker) -> Pipeline:
-        if self._candidates is None:
-            self._candidates = CandidateProcesses(self.interpreter, self.root, self.home / "logs")
-        candidates = self._candidates
-        api = await candidates.api()
-        verifier = CaseVerifier(reference, candidates, self.settings.verify, _assemble_for_check)
-
-        def static(candidate: Candidate, task: Task) -> Finding | None:
-            return run_checks(candidate, task, api)
-
-        return Pipeline(self.provider, reference, verifier, self.history, _assemble, self.settings.budget, static)
+    async def _end_workers(self) -> None:
+        workers = [worker for worker in (self._spare, self._candidates) if worker is not None]
+        self._spare = self._candidates = None
+        await asyncio.gather(*(worker.close() for worker in workers))
 
 
 def _assemble(target: Target, passed: Passed) -> str:

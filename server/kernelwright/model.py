@@ -414,7 +414,14 @@ class Passed:
 
     @property
     def max_error(self) -> float:
-        return max((result.error for result in self.results), default=0.0)
+        """The largest error on ordinary values, in the output's units."""
+        ordinary = [result.error for result in self.results if result.case.values in ("user", "normal")]
+        return max(ordinary, default=0.0)
+
+    @property
+    def max_share(self) -> float:
+        """The largest error over all cases as a share of what was allowed there: 1.0 would be the limit."""
+        return max((result.error / result.limit for result in self.results if result.limit > 0), default=0.0)
 
 
 @dataclass(frozen=True)

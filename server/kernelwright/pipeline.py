@@ -6,7 +6,7 @@ Sees ports only. A candidate's faults are values; ours, and cancellation, are ex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
@@ -48,7 +48,7 @@ class Pipeline:
     history: History
     assemble: Callable[[Target, Passed], str]
     budget: BudgetSettings
-    static: Callable[[Candidate, Task], Finding | None]
+    static: Callable[[Candidate, Task], Awaitable[Finding | None]]
 
     async def run(self, target: Target, inputs: Inputs, instruction: str, report: Report) -> Outcome:
         """Run the whole request.
@@ -98,7 +98,7 @@ class Pipeline:
 
     async def judge(self, task: Task, candidate: Candidate, report: Report) -> Verdict:
         """Static checks first, then the verifier."""
-        finding = self.static(candidate, task)
+        finding = await self.static(candidate, task)
         verdict: Verdict
         verdict = Refuted(candidate, finding) if finding else await self.verifier.verify(task, candidate, report)
         report(CandidatePassed(verdict) if isinstance(verdict, Passed) else CandidateRefuted(verdict))

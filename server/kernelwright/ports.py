@@ -33,9 +33,12 @@ def ignore(event: Event) -> None:
 
 
 class Provider(Protocol):
-    """Writes candidates. `name` is the settings value that selects it."""
+    """Writes candidates."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The settings value that selects it."""
+        ...
 
     async def draft(self, task: Task, tried: Sequence[Refuted], report: Report) -> Candidate | Refusal:
         """Write one candidate, given what was tried and why it failed. A Refusal says why none can be written.
@@ -114,6 +117,10 @@ class Disagreed:
 class ReferenceWorker(Protocol):
     """The user's code in the user's interpreter: traces, makes inputs, computes the truth, compares."""
 
+    async def start(self) -> None:
+        """Start the process ahead of the first request."""
+        ...
+
     async def load(self, target: Target, inputs: Inputs) -> Inputs:
         """Import the document's text, find the target, make its calls.
 
@@ -142,6 +149,10 @@ class ReferenceWorker(Protocol):
 
 class CandidateWorker(Protocol):
     """Runs candidates in the sandbox. Its word is never taken."""
+
+    async def start(self) -> None:
+        """Start the processes ahead of the first request."""
+        ...
 
     async def api(self) -> TritonApi: ...
 

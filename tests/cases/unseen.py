@@ -11,7 +11,7 @@ import torch
 
 from kernelwright.worker import interpreter
 
-interpreter.install()
+interpreter.mend()
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SEEDS = (1009, 2003)

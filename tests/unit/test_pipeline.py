@@ -84,7 +84,10 @@ class Memory:
         self.outcomes.append(outcome)
 
 
-def make(answers, verdicts, *, graphs=(GRAPH,), rounds=3, static=lambda candidate, task: None):
+def make(answers, verdicts, *, graphs=(GRAPH,), rounds=3, finding=None):
+    async def static(candidate, task):
+        return finding
+
     provider, history = Drafts(list(answers)), Memory()
     verifier = ScriptedVerifier(verdicts)
     pipeline = Pipeline(
@@ -146,7 +149,7 @@ async def test_the_same_draft_again_ends_it():
 
 async def test_static_findings_never_reach_the_verifier():
     finding = Finding("K101", "does not parse", 1)
-    pipeline, _, _ = make(candidates("a"), [], rounds=1, static=lambda candidate, task: finding)
+    pipeline, _, _ = make(candidates("a"), [], rounds=1, finding=finding)
     outcome, _ = await go(pipeline)
     assert isinstance(outcome, Failed)
     assert outcome.last.finding == finding

@@ -125,6 +125,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "passed": True,
         "cases": len(verdict.results),
         "max_error": verdict.max_error,
+        "max_share": verdict.max_share,
         "domain": _domain(verdict.domain),
         "architectures": list(verdict.architectures),
         "on_gpu": verdict.on_gpu,
@@ -206,7 +207,7 @@ def verdict_text(verdict: Verdict) -> str:
         lines = [
             f"verdict: passed {len(verdict.results)} cases on {where}",
             f"domain: {describe_domain(verdict.domain)}",
-            f"largest error: {verdict.max_error:.3g}",
+            f"largest error: {verdict.max_error:.3g} on ordinary values; at most {verdict.max_share:.0%} of what is allowed",
             f"compiled ahead of time for: {', '.join(verdict.architectures) or 'nothing'}",
         ]
         lines += [f"limitation: {text}" for text in verdict.domain.limitations]

@@ -18,7 +18,7 @@ def header(qualname: str, evidence: Evidence) -> list[str]:
     written = f"A Triton kernel for {qualname}, written by {provider} on {evidence.created}"
     sentences = [
         f"{written} (torch {hardware.torch}, triton {hardware.triton}).",
-        f"Checked in {evidence.cases} cases {_where(evidence)}; largest error {evidence.max_error:.3g}.",
+        f"Checked in {evidence.cases} cases {_where(evidence)}; largest error {evidence.max_error:.3g} on ordinary values.",
         f"Runs for: {_unbroken(describe_domain(evidence.domain))}. Every other call runs the function's own body.",
         _speed(evidence),
     ]
