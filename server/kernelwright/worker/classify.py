@@ -11,17 +11,21 @@ from typing import Any
 
 from kernelwright.worker.wire import Json
 
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
 SIZES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
     "bool": 1, "complex64": 8, "complex128": 16, "uint16": 2, "uint32": 4, "uint64": 8, "float8_e4m3fn": 1,
     "float8_e5m2": 1,
 }  # fmt: skip
-REDUCTIONS = frozenset("sum mean amax amin prod argmax argmin max min any all topk sort median kthvalue var std".split())
-SCANS = frozenset("cumsum cumprod cummax cummin logcumsumexp".split())
-MATMULS = frozenset("mm bmm addmm baddbmm convolution".split())
-GATHERS = frozenset(
-    "gather index index_put scatter scatter_add scatter_reduce index_add embedding index_copy bincount".split()
-)
+REDUCTIONS = words("sum mean amax amin prod argmax argmin max min any all topk sort median kthvalue var std")
+SCANS = words("cumsum cumprod cummax cummin logcumsumexp")
+MATMULS = words("mm bmm addmm baddbmm convolution")
+GATHERS = words("gather index index_put scatter scatter_add scatter_reduce index_add embedding index_copy bincount")
 LIBRARY = ("_fft", "linalg", "_linalg", "fft")
 
 
@@ -111,9 +115,9 @@ def count_flops(graph: Json) -> int:
     return sum(_flops(node, shapes, values) for node in graph["nodes"])
 
 
-_FREE = frozenset(
+_FREE = words(
     "view unsqueeze squeeze permute transpose expand slice select cat getitem _to_copy clone full arange t "
-    "split_with_sizes constant_pad_nd alias empty".split()
+    "split_with_sizes constant_pad_nd alias empty"
 )
 
 

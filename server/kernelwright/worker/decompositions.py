@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from kernelwright.worker.classify import words
+
 aten = torch.ops.aten
 _LOW = (torch.bfloat16, torch.float16)
 
@@ -175,7 +177,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "_log_softmax.default": _log_softmax,
     "logsumexp.default": _logsumexp,
 }
-_PACKETS = (
+_PACKETS = words(
     "_softmax _log_softmax gelu nll_loss_forward nll_loss2d_forward addcmul addcdiv lerp hardtanh hardswish hardsigmoid "
     "leaky_relu elu softplus log_sigmoid_forward mish celu glu threshold mse_loss smooth_l1_loss huber_loss masked_fill "
     "nan_to_num std unbind clamp_min clamp_max logaddexp logaddexp2 sinc frac rsub prelu rrelu selu relu6 "
@@ -183,9 +185,9 @@ _PACKETS = (
     "full_like new_zeros new_ones new_full new_empty tril triu eye linspace repeat roll stack split split_with_sizes chunk "
     "narrow select_scatter slice_scatter diag_embed trace norm linalg_vector_norm dist cross_entropy_loss _unsafe_view "
     "isneginf isposinf signbit count_nonzero t reciprocal transpose index_select take_along_dim addmv addr mv dot"
-).split()
-_KEPT = (
+)
+_KEPT = words(
     "mean relu sum amax amin prod gather index scatter scatter_add scatter_reduce cumsum cumprod topk sort argmax argmin "
     "max.dim min.dim mm bmm cat slice.Tensor select.int arange.start_step full.default where.self transpose.int t.default "
     "reciprocal sigmoid tanh erf flip any all"
-).split()
+)

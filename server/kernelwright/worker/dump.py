@@ -14,7 +14,6 @@ from pathlib import Path
 from kernelwright.worker.reference import Reference
 from kernelwright.worker.wire import Json
 
-
 _SHORT = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "i32": "int32", "i64": "int64"}
 
 

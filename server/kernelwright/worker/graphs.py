@@ -204,7 +204,8 @@ class _Builder:
 
     def _placeholders(self, names: list[str]) -> list[Json]:
         text = repr(self.nodes) + repr(self.trace.output)
-        found, defined = [], set()
+        found: list[Json] = []
+        defined: set[str] = set()
         for number, (name, item) in enumerate(zip(names, self.trace.inputs, strict=True)):
             shape = [self.expressions.of(size) for size in item.fake.shape]
             used = number in self.used or number in self.mutated or repr(item.path) in text

@@ -202,7 +202,7 @@ def plain_function(value: Any, loaded: Loaded, qualname: str) -> Callable[..., A
         value = inner
     if not callable(value):
         raise TargetNotFound(f"{qualname} is a {type(value).__name__}, not a function")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _without_script(loaded: Loaded, qualname: str) -> Callable[..., Any]:
@@ -213,7 +213,7 @@ def _without_script(loaded: Loaded, qualname: str) -> Callable[..., Any]:
     plain = ast.copy_location(type(node)(**{**fields, "decorator_list": decorators}), node)
     names: dict[str, Any] = {}
     exec(compile(ast.Module([plain], []), str(loaded.path), "exec"), loaded.module.__dict__, names)
-    return names[node.name]  # type: ignore[no-any-return]
+    return names[node.name]
 
 
 def with_live_function(target: TargetFunction, fn: Any) -> tuple[TargetFunction, Any]:

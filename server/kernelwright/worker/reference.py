@@ -12,7 +12,7 @@ import torch
 
 from kernelwright.worker import inputs
 from kernelwright.worker.cases import Builder
-from kernelwright.worker.judging import Judge, Traced
+from kernelwright.worker.judging import Judge, Prepared, Traced
 from kernelwright.worker.lifetime import exit_at_hangup
 from kernelwright.worker.loading import find, load
 from kernelwright.worker.wire import BadInputs, Channel, Emit, Json, serve_requests
@@ -78,6 +78,10 @@ class Reference:
         """Compare the outputs in the cases' folders with the truth, computed now."""
         judge = self._the_judge()
         return {"judged": [judge.judge(item["case"], item["folder"]) for item in request["cases"]]}
+
+    def prepared(self, folder: str) -> Prepared:
+        """The case that was written into `folder`."""
+        return self._the_judge().prepared[folder]
 
     def _the_judge(self) -> Judge:
         if self.maker is None:

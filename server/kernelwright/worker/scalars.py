@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "floordiv": "//", "mod": "%"}
-_COMPARISONS = {"lt": ("<", ">="), "le": ("<=", ">"), "gt": (">", "<="), "ge": (">=", "<"), "eq": ("==", "!="), "ne": ("!=", "==")}  # fmt: skip
+_COMPARISONS = {
+    "lt": ("<", ">="),
+    "le": ("<=", ">"),
+    "gt": (">", "<="),
+    "ge": (">=", "<"),
+    "eq": ("==", "!="),
+    "ne": ("!=", "=="),
+}
+"""Method → the comparison, and what holds when it does not."""
 _COMMON = frozenset((0.0, 1.0, -1.0, 2.0, 0.5))
 
 

@@ -50,7 +50,7 @@ class Shadow:
             return self._memo[id(value)]
         cls = _recording_class(type(value), self)
         try:
-            copied = object.__new__(cls)
+            copied: Any = object.__new__(cls)
         except TypeError:  # a class with a layout of its own: used as it is
             return value
         self._memo[id(value)] = copied
@@ -113,7 +113,7 @@ class Shadow:
 
 def _recording_class(cls: type, shadow: Shadow) -> type:
     def __getattribute__(self: Any, name: str) -> Any:
-        value = super(recording, self).__getattribute__(name)  # type: ignore[misc]
+        value = cls.__getattribute__(self, name)  # type: ignore[call-arg]
         shadow.record_read(self, name, value)
         return value
 
@@ -125,5 +125,4 @@ def _recording_class(cls: type, shadow: Shadow) -> type:
     methods: dict[str, Any] = {"__getattribute__": __getattribute__}
     if hasattr(cls, "__getattr__"):
         methods["__getattr__"] = __getattr__
-    recording = type(cls.__name__, (cls,), {**methods, "__module__": cls.__module__, "__qualname__": cls.__qualname__})
-    return recording
+    return type(cls.__name__, (cls,), {**methods, "__module__": cls.__module__, "__qualname__": cls.__qualname__})

@@ -34,22 +34,23 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.overrides import TorchFunctionMode
 
 from kernelwright.worker import decompositions
+from kernelwright.worker.classify import words
 from kernelwright.worker.inputs import LiveCall, plain
 from kernelwright.worker.loading import describe, innermost_line
 from kernelwright.worker.scalars import Scalars
 from kernelwright.worker.standins import Shadow
 from kernelwright.worker.wire import Json
 
-VIEWS = frozenset(
+VIEWS = words(
     "transpose permute unsqueeze squeeze __getitem__ chunk split expand expand_as t T mT view view_as detach narrow select "
-    "unbind swapaxes movedim data __get__ unflatten diagonal unfold".split()
+    "unbind swapaxes movedim data __get__ unflatten diagonal unfold"
 )
 """Functions whose result lies where their first argument does."""
-LAYOUT = frozenset("view view_as stride is_contiguous as_strided data_ptr storage_offset view_as_complex".split())
+LAYOUT = words("view view_as stride is_contiguous as_strided data_ptr storage_offset view_as_complex")
 """Functions whose outcome depends on strides."""
-RANDOM = frozenset(
+RANDOM = words(
     "rand rand_like randn randn_like randint randint_like bernoulli bernoulli_ native_dropout normal normal_ uniform "
-    "uniform_ multinomial randperm dropout exponential_".split()
+    "uniform_ multinomial randperm dropout exponential_"
 )
 
 
@@ -161,7 +162,7 @@ class _Tracer:
         if not self.symbolic:
             return self.fake_mode.from_tensor(plain_value, static_shapes=True)
         dims = [DimDynamic.DYNAMIC] * value.dim()
-        context = StatelessSymbolicContext(dynamic_sizes=dims)  # type: ignore[arg-type]
+        context = StatelessSymbolicContext(dynamic_sizes=dims)
         return self.fake_mode.from_tensor(plain_value, symbolic_context=context)
 
     def run(self) -> Trace:
@@ -242,10 +243,10 @@ def _spread(call: LiveCall, bound: dict[str, Any]) -> tuple[tuple[Any, ...], dic
     """Bound arguments as positional and keyword ones."""
     assert call.target.function is not None
     signature = inspect.signature(call.target.function)
-    binding = inspect.BoundArguments(signature, {})  # type: ignore[arg-type]
+    binding = inspect.BoundArguments(signature, {})
     first = call.target.first(None)
     parameters = list(signature.parameters)
-    binding.arguments = {**{name: None for name in parameters[: len(first)]}, **bound}
+    binding.arguments = {**dict.fromkeys(parameters[: len(first)]), **bound}
     return binding.args[len(first) :], binding.kwargs
 
 
@@ -310,7 +311,7 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 def _unwrap(value: Any) -> torch.Tensor:
     """The value of a functional tensor, all writes to it done."""
     if not isinstance(value, FunctionalTensor):
-        return value  # type: ignore[no-any-return]
+        return value
     torch._sync(value)
     return torch._from_functional_tensor(value.elem)
 

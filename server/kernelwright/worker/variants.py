@@ -21,23 +21,25 @@ def trace_calls(calls: list[LiveCall]) -> Traced:
     for call in calls:
         if call.raises is not None:
             continue
-        graph = trace_one(call)
-        own = dict(graph["symbols"])
-        graph = known.setdefault(_key(graph), graph)
-        if call.index not in graph["calls"]:
-            graph["calls"].append(call.index)
-        if graph not in traced.graphs:
-            traced.graphs.append(graph)
+        own = trace_one(call)
+        key = _key(own)
+        if key in known:
+            known[key]["calls"].append(call.index)
+        else:
+            known[key] = own
+            traced.graphs.append(own)
+        graph = known[key]
         traced.graph_of[call.index] = graph
-        traced.symbols_of[call.index] = own
+        traced.symbols_of[call.index] = dict(own["symbols"])
     return traced
 
 
 def trace_one(call: LiveCall) -> Json:
     """The graph of one call, its `refusal` set where it cannot be a kernel."""
     try:
-        graph = build_graph(trace(call), call.index)
-        if not graph["scalars"]:
+        first = trace(call)
+        graph = build_graph(first, call.index)
+        if not first.scalars.names:
             return graph
         again = build_graph(trace(call, shift=1), call.index)
         if _key(graph) == _key(again):
