@@ -139,6 +139,8 @@ class CaseVerifier:
             state.say("values")
             for failure in failures:
                 narrowed = None if _users_own(failure.case, own) else narrow(variant, failure.case, user_dtype)
+                if narrowed is None and failure.finding.code == "K209":
+                    continue  # it is these values that the function rejects, not a region that a guard can name
                 if narrowed is None or failure.finding.code.startswith(("K4", "K5")):
                     return failure
                 variant, words = narrowed
@@ -153,10 +155,14 @@ class CaseVerifier:
         made = await self.reference.make(cases, state.folder)
         files = [item for item in made if isinstance(item, CaseFiles)]
         state.done += len(made) - len(files)
+        failures = [
+            Failure(item.case, Finding("K209", f"{item.reason}, and the kernel would not"))
+            for item in made
+            if isinstance(item, NotApplicable) and item.exception
+        ]
         if not files:
-            return [], []
+            return failures, []
         runs = await self.candidates.run(state.candidate, state.candidate.entry, files, self.settings.case_seconds)
-        failures: list[Failure] = []
         to_judge: list[CaseFiles] = []
         for run in runs:
             if isinstance(run, Crashed):
@@ -169,9 +175,8 @@ class CaseVerifier:
             self._take(state, item, judged, failures)
         state.done += len(runs)
         self._tidy(state, files)
-        order = [item.case for item in files]
-        failures.sort(key=lambda failure: order.index(failure.case))
-        return failures, order[len(runs) :]
+        failures.sort(key=lambda failure: list(cases).index(failure.case))
+        return failures, [item.case for item in files[len(runs) :]]
 
     def _take(
         self, state: _Progress, files: CaseFiles, judged: Agreed | Disagreed | NotApplicable, failures: list[Failure]
