@@ -36,7 +36,7 @@ def serve(factory: CoreFactory | None = None) -> int:
     if factory is None:
         from kernelwright.app import App
 
-        factory = lambda settings, root: App(settings, root=root)  # noqa: E731
+        factory = lambda settings, root: App(settings, root=root, keep_warm=True)  # noqa: E731
     try:
         asyncio.run(run(create_server(factory), *streams))
     except SystemExit as ending:
