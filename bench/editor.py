@@ -31,7 +31,14 @@ def large_file() -> str:
     body = [f"    # step {line}" for line in range(LINES // FUNCTIONS - 5)]
     parts = ["import torch"]
     for number in range(FUNCTIONS):
-        parts += ["", "", f"def f{number}(x, weight, eps=1e-6):", *body, "    y = x * weight + eps", "    return torch.softmax(y, -1)"]
+        parts += [
+            "",
+            "",
+            f"def f{number}(x, weight, eps=1e-6):",
+            *body,
+            "    y = x * weight + eps",
+            "    return torch.softmax(y, -1)",
+        ]
     return "\n".join(parts[:LINES]) + "\n"
 
 
@@ -63,9 +70,7 @@ class Editor:
         return path.as_uri()
 
     async def lenses(self, uri: str) -> int:
-        found = await self.client.text_document_code_lens_async(
-            types.CodeLensParams(types.TextDocumentIdentifier(uri))
-        )
+        found = await self.client.text_document_code_lens_async(types.CodeLensParams(types.TextDocumentIdentifier(uri)))
         return len(found or [])
 
     async def hover(self, uri: str, line: int) -> None:
@@ -105,7 +110,9 @@ async def timed(make, rounds: int = ROUNDS) -> list[float]:
 async def measure(folder: Path) -> dict[str, dict[str, float]]:
     editor = Editor(folder)
     await editor.start()
-    rows: dict[str, dict[str, float]] = {"memory after start, MB": {"worst": editor.memory_mb(), "limit": MEMORY_LIMIT_MB}}
+    rows: dict[str, dict[str, float]] = {
+        "memory after start, MB": {"worst": editor.memory_mb(), "limit": MEMORY_LIMIT_MB}
+    }
     uri = editor.open("large.py", large_file())
     start = time.perf_counter()
     count = await editor.lenses(uri)
@@ -153,9 +160,15 @@ def main() -> int:
         rows = asyncio.run(measure(Path(folder)))
     for name, row in rows.items():
         verdict = "ok" if row["worst"] <= row["limit"] else "TOO SLOW"
-        print(f"{name:28s} median {row.get('median', row['worst']):8.2f}  95 % {row['worst']:8.2f}  limit {row['limit']:6.0f}  {verdict}")
+        print(
+            f"{name:28s} median {row.get('median', row['worst']):8.2f}  95 % {row['worst']:8.2f}  limit {row['limit']:6.0f}  {verdict}"
+        )
     if arguments.output:
-        machine = {"date": date.today().isoformat(), "python": platform.python_version(), "machine": platform.processor() or platform.machine()}
+        machine = {
+            "date": date.today().isoformat(),
+            "python": platform.python_version(),
+            "machine": platform.processor() or platform.machine(),
+        }
         arguments.output.write_text(json.dumps(machine | {"rows": rows}, indent=2) + "\n")
     return 0 if all(row["worst"] <= row["limit"] for row in rows.values()) else 1
 

@@ -31,7 +31,7 @@ class Limits:
 
 
 INTERPRETER = Limits(elements=1 << 16, outer=24)
-GPU = Limits(elements=1 << 28, outer=1 << 22, device="cuda")
+GPU = Limits(elements=1 << 26, outer=1 << 22, device="cuda")
 
 
 def plan(task: Task, graph: Graph, variant: Variant, limits: Limits) -> tuple[Case, ...]:
