@@ -39,7 +39,7 @@ def large_file() -> str:
             "    y = x * weight + eps",
             "    return torch.softmax(y, -1)",
         ]
-    return "\n".join(parts[:LINES]) + "\n"
+    return "\n".join(parts) + "\n"
 
 
 class Editor:

@@ -100,7 +100,8 @@ def main() -> int:
         best = min(row["compile_ms"], row["max_autotune_ms"])
         print(
             f"{name:20s} eager {row['eager_ms']:.4f}  compile {row['compile_ms']:.4f}  "
-            f"max-autotune {row['max_autotune_ms']:.4f}  kernel {row['kernel_ms']:.4f} ms: {best / row['kernel_ms']:.2f} times the best torch.compile"
+            f"max-autotune {row['max_autotune_ms']:.4f}  kernel {row['kernel_ms']:.4f} ms: "
+            f"{best / row['kernel_ms']:.2f} times the best torch.compile"
         )
     gpu = torch.cuda.get_device_name()
     output = (
