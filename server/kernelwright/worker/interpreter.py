@@ -301,9 +301,13 @@ def _scan(self: Any, values: Any) -> Any:
     kinds = [value.dtype for value in values]
     arrays = [np.moveaxis(value.handle.data, self.axis, -1) for value in values]
     size, step = arrays[0].shape[-1], 1
-    while step < size:
-        later = _combine(self, [a[..., :-step] for a in arrays], [a[..., step:] for a in arrays], kinds)
-        arrays = [np.concatenate([a[..., :step], b], axis=-1) for a, b in zip(arrays, later, strict=True)]
+    while (
+        step < size
+    ):  # whole arrays, because Triton's sizes are powers of two; the first `step` lanes stay as they are
+        combined = _combine(self, [np.roll(a, step, axis=-1) for a in arrays], arrays, kinds)
+        arrays = [
+            np.concatenate([a[..., :step], b[..., step:]], axis=-1) for a, b in zip(arrays, combined, strict=True)
+        ]
         step *= 2
     return [self.to_tensor(np.moveaxis(a, -1, self.axis), kind) for a, kind in zip(arrays, kinds, strict=True)]
 
