@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the worker of the named role until the end of its input. Returns the exit status."""
     role, read_fd, write_fd, *rest = sys.argv[1:] if argv is None else argv
     die_with_parent()
+    if hasattr(os, "nice"):
+        os.nice(5)  # the editor and its server come first
     detach_standard_streams(Path(rest[0]) if rest else None)
     channel = Channel(int(read_fd), int(write_fd))
     if role == "reference":
