@@ -1,33 +1,81 @@
-"""Choosing the launcher of a call's variant: by what is None, fixed values, ranks, fixed sizes, dtypes and guards."""
+"""Choosing the launcher of a call's variant: by what is None, fixed values, ranks, dtypes, fixed sizes and guards."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from kernelwright.model import Graph, Json, Placeholder, Target
-from kernelwright.providers.builtin.launcher import Module
+from kernelwright.model import Graph, Json, Target
+from kernelwright.providers.builtin.ir import FLOATS
 from kernelwright.providers.builtin.texts import fold
 
-Made = Sequence[tuple[Graph, Module]]
 
-
-def dispatch(target: Target, made: Made, names: Sequence[str]) -> list[str]:
+def dispatch(target: Target, graphs: Sequence[Graph], names: Sequence[str]) -> list[str]:
     """The lines that pass a call on. The last launcher is the rest: the guard admits no other calls."""
-    order = sorted(range(len(made)), key=lambda position: -_fixed_sizes(made[position][0]))
+    order = sorted(range(len(graphs)), key=lambda position: -_fixed_sizes(graphs[position]))
     lines: list[str] = []
     call = ", ".join(_argument(parameter.name, parameter.kind) for parameter in target.parameters)
     for rank, position in enumerate(order):
-        tests = _tests(made, position)
         words = f"return {names[position]}({call})"
-        if rank == len(order) - 1 or not tests:
+        left = [graphs[other] for other in order[rank + 1 :] if names[other] != names[position]]
+        if not left:
             return [*lines, *fold("    " + words)]
-        lines += fold(f"    if {' and '.join(tests)}:") if len(tests) < 3 else _several(tests)
-        lines += fold("        " + words)
+        lines += [*_if(_tests(graphs[position], left)), *fold("        " + words)]
     return lines
 
 
-def _several(tests: list[str]) -> list[str]:
+def _tests(graph: Graph, others: Sequence[Graph]) -> list[str]:
+    """The fewest tests, in a fixed order of preference, that tell this variant from each of the others."""
+    chosen: list[str] = []
+    for other in others:
+        differences = [words for words in _differences(graph, other) if words]
+        if not any(words in chosen for words in differences):
+            chosen += differences[:1]
+    return chosen or ["True"]
+
+
+def _differences(graph: Graph, other: Graph) -> Iterator[str]:
+    """Tests that hold for `graph` and not for `other`."""
+    theirs = {placeholder.path: placeholder for placeholder in other.placeholders}
+    fixed = {item.path: item.value for item in other.fixed}
+    mine = {placeholder.path: placeholder for placeholder in graph.placeholders}
+    for path in mine:
+        if path in fixed and fixed[path] is None:
+            yield f"{path} is not None"
+    for item in graph.fixed:
+        if item.path in theirs or (item.path in fixed and repr(fixed[item.path]) != repr(item.value)):
+            yield _equals(item.path, item.value)
+    shared = [path for path in mine if path in theirs]
+    for path in shared:
+        if len(mine[path].shape) != len(theirs[path].shape):
+            yield f"{path}.dim() == {len(mine[path].shape)}"
+    yield from _dtypes(graph, other)
+    for path in shared:
+        for axis, (here, there) in enumerate(zip(mine[path].shape, theirs[path].shape, strict=False)):
+            if isinstance(here, int) and here != there:
+                yield f"{path}.shape[{axis}] == {here}"
+    for guard in graph.guards:
+        if guard not in other.guards:
+            yield _guard(graph, guard) or ""
+
+
+def _dtypes(graph: Graph, other: Graph) -> Iterator[str]:
+    """A variant whose floating arguments share a dtype serves every floating dtype: their equality is what tells."""
+    mine = {placeholder.path: placeholder.dtype for placeholder in graph.placeholders}
+    theirs = {placeholder.path: placeholder.dtype for placeholder in other.placeholders}
+    floating = [path for path in mine if mine[path] in FLOATS and theirs.get(path) in FLOATS]
+    uniform, other_uniform = (len({dtypes[path] for path in floating}) <= 1 for dtypes in (mine, theirs))
+    for path in floating:
+        if uniform and not other_uniform and theirs[path] != theirs[floating[0]]:
+            yield f"{path}.dtype == {floating[0]}.dtype"
+        if other_uniform and not uniform and mine[path] != mine[floating[0]]:
+            yield f"{path}.dtype != {floating[0]}.dtype"
+    for path, dtype in mine.items():
+        if path in theirs and theirs[path] != dtype and not (uniform and other_uniform and path in floating):
+            yield f"{path}.dtype == torch.{dtype}"
+
+
+def _if(tests: list[str]) -> list[str]:
     joined = f"    if {' and '.join(tests)}:"
     if len(joined) <= 100:
         return [joined]
@@ -44,62 +92,14 @@ def _fixed_sizes(graph: Graph) -> int:
     return sum(isinstance(dim, int) for placeholder in graph.placeholders for dim in placeholder.shape)
 
 
-def _tests(made: Made, position: int) -> list[str]:
-    """What tells this variant from the others."""
-    graph = made[position][0]
-    others = [other for number, (other, _) in enumerate(made) if number != position]
-    tests: list[str] = []
-    tensors = {placeholder.path: placeholder for placeholder in graph.placeholders}
-    for path, placeholder in tensors.items():
-        for other in others:
-            tests += _against(path, placeholder, other)
-    for fixed in graph.fixed:
-        if any(_value(other, fixed.path) != ("fixed", repr(fixed.value)) for other in others):
-            tests.append(_equals(fixed.path, fixed.value))
-    shared = set(graph.guards).intersection(*(set(other.guards) for other in others))
-    own = [guard for guard in graph.guards if guard not in shared]
-    tests += [words for words in (_guard(graph, guard) for guard in own) if words]
-    return list(dict.fromkeys(tests))
-
-
-def _value(graph: Graph, path: str) -> tuple[str, str]:
-    for fixed in graph.fixed:
-        if fixed.path == path:
-            return "fixed", repr(fixed.value)
-    return "other", ""
-
-
-def _against(path: str, mine: Placeholder, other: Graph) -> list[str]:
-    theirs = next((placeholder for placeholder in other.placeholders if placeholder.path == path), None)
-    if theirs is None:
-        null = any(fixed.path == path and fixed.value is None for fixed in other.fixed)
-        return [f"{path} is not None"] if null else []
-    tests: list[str] = []
-    if len(theirs.shape) != len(mine.shape):
-        return [f"{path}.dim() == {len(mine.shape)}"]
-    if theirs.dtype != mine.dtype and not (theirs.dtype.startswith(("float", "bf")) and _uniform(other)):
-        tests.append(f"{path}.dtype == torch.{mine.dtype}")
-    for axis, (here, there) in enumerate(zip(mine.shape, theirs.shape, strict=True)):
-        if isinstance(here, int) and here != there:
-            tests.append(f"{path}.shape[{axis}] == {here}")
-    return tests
-
-
-def _uniform(graph: Graph) -> bool:
-    from kernelwright.providers.builtin.provider import main_dtype
-
-    return main_dtype(graph) is not None
-
-
 def _equals(path: str, value: Json) -> str:
     if value is None or isinstance(value, bool):
         return f"{path} is {value}"
     if isinstance(value, dict):
-        if "dtype" in value:
-            return f"{path} == torch.{value['dtype']}"
         if "float" in value:
             return f'{path} == float("{value["float"]}")'
-        return ""
+        known = str(value.get("dtype") or value.get("repr") or "").removeprefix("torch.")
+        return f"{path} == torch.{known}" if known.isidentifier() else ""
     return f"{path} == {value!r}"
 
 
@@ -113,12 +113,12 @@ def _guard(graph: Graph, guard: str) -> str | None:
     }
     places |= {scalar.name: scalar.path for scalar in graph.scalars}
     tree = ast.parse(guard, mode="eval")
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {"max", "min", "abs"}
     if not names <= places.keys():
         return None
 
     class Paths(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.AST:
-            return ast.parse(places[node.id], mode="eval").body
+            return ast.parse(places[node.id], mode="eval").body if node.id in places else node
 
     return ast.unparse(Paths().visit(tree))

@@ -37,6 +37,7 @@ from kernelwright.providers.builtin.sizes import (
     Opaque,
     Size,
     Symbol,
+    atoms_of,
     indices,
     product,
     ravel,
@@ -58,6 +59,18 @@ from kernelwright.providers.builtin.texts import (
 
 Schedule = Literal["held", "looped", "partial", "final", "flat"]
 UNIFORM, ROW, FULL = 0, 1, 2
+PLAIN = {
+    "where": "chosen",
+    "mul": "scaled",
+    "add": "shifted",
+    "sub": "gap",
+    "div": "ratio",
+    "cast": "rounded",
+    "pow": "power",
+    "sum": "total",
+    "less": "before",
+}
+"""What an unnamed intermediate is called, where its op's own name reads badly or shadows a Python name."""
 INLINE = 44
 """The longest expression that stays inside another one when it is used once."""
 
@@ -91,7 +104,8 @@ class Emitter:
     _known: dict[int, Text] = field(default_factory=dict)
     _results: dict[tuple[int, int], Text] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
-    _levels: dict[int, int] = field(default_factory=dict)
+    _kinds: dict[int, frozenset[str]] = field(default_factory=dict)
+    _dtype_from: str = ""
 
     def __post_init__(self) -> None:
         kernel = self.body.kernel
@@ -107,7 +121,7 @@ class Emitter:
         loads = [e.detail[0] for e in walk(roots, self.builder) if e.kind == "load"]
         for buffer in [*loads, *(store.buffer for store in self.body.stores)]:
             self.buffers.setdefault(buffer.name, buffer)
-        self._taken |= {"row", "col", "mask", "row_mask", "col_mask", "start", "pid"}
+        self._taken |= {"row", "col", "mask", "row_mask", "col_mask", "start", "pid", "dtype", "part"}
 
     def _roots(self) -> tuple[Expr, ...]:
         return tuple(m.source for m in self.body.members) + tuple(
@@ -116,21 +130,22 @@ class Emitter:
 
     # --- levels and phases
 
-    def level(self, expression: Expr) -> int:
-        """Whether an element depends on nothing, on the row, or on the place in it."""
-        if expression.number not in self._levels:
+    def kinds(self, expression: Expr) -> frozenset[str]:
+        """What an element depends on: "row", "col" (the place in the row), both or neither."""
+        if expression.number not in self._kinds:
             for part in walk((expression,), self.builder):
-                if part.number in self._levels:
-                    continue
-                level = UNIFORM
-                for index in own_indices(part):
-                    level = max(level, FULL if index.name.startswith("col") else ROW)
+                found = {"col" if index.name.startswith("col") else "row" for index in own_indices(part)}
                 if part.kind == "result":
-                    collective: Collective = part.detail[0]
-                    level = max(level, FULL if collective.scans else ROW if self.has_rows else UNIFORM)
-                inside = [self._levels[child.number] for child in self._children(part)]
-                self._levels[part.number] = max([level, *inside])
-        return self._levels[expression.number]
+                    found |= {"row"} if self.has_rows else set()
+                    found |= {"col"} if part.detail[0].scans else set()
+                for child in self._children(part):
+                    found |= self._kinds[child.number]
+                self._kinds[part.number] = frozenset(found)
+        return self._kinds[expression.number]
+
+    def level(self, expression: Expr) -> int:
+        kinds = self.kinds(expression)
+        return FULL if "col" in kinds else ROW if kinds else UNIFORM
 
     def _children(self, expression: Expr) -> tuple[Expr, ...]:
         return children(expression, self.builder)
@@ -151,6 +166,8 @@ class Emitter:
 
     def run(self) -> None:
         getattr(self, f"_{self.schedule}")()
+        if self._dtype_from:
+            self.lines.insert(0, f"    dtype = {self._dtype_from}_ptr.dtype.element_ty")
 
     def _flat(self) -> None:
         for store in self.body.stores:
@@ -297,7 +314,7 @@ class Emitter:
             whole = f"{start}{block}"
         head = [("col", whole), *self._parts("col", self.body.kernel.places, ".to(tl.int64)")]
         head.append(("col_mask", f"col < {self._extent()}"))
-        return [*head, ("mask", "row_mask & col_mask")]
+        return [*head, ("mask", "row_mask & col_mask")] if self.has_rows else head
 
     def _parts(self, name: str, extents: tuple[Size, ...], cast: str) -> list[tuple[str, str]]:
         """`row_0` and so on from the flat `row`."""
@@ -329,7 +346,7 @@ class Emitter:
         used = "\n".join(self.lines)
         chosen: list[str] = []
         for name, words in reversed(definitions):
-            if re.search(rf"\b{name}\b", used):
+            if re.search(rf"\b{name}\b(?!=)", used):
                 line = "    " * self._indent + f"{name} = {words}"
                 chosen.insert(0, line)
                 used = line + "\n" + used
@@ -367,9 +384,10 @@ class Emitter:
         renamed = self.names.rename(expression.name) if expression.name else ""
         if renamed:
             return renamed
-        plain = {"where": "chosen", "mul": "scaled", "add": "shifted", "sub": "gap", "div": "ratio", "cast": "rounded"}
+        if expression.kind == "cast" and expression.arguments[0].kind not in ("load", "constant"):
+            return self._variable(expression.arguments[0])
         base = re.sub(r"_\d+$", "", expression.name) or expression.kind
-        return plain.get(base, base)
+        return PLAIN.get(base, base)
 
     def fresh(self, base: str) -> str:
         base = base.strip("_") or "value"
@@ -429,7 +447,10 @@ class Emitter:
         if dtype != self.names.main:
             return TYPES[dtype]
         holder = next((b.name for b in self.buffers.values() if b.dtype == dtype and not b.name.endswith("_scratch")), None)
-        return f"{holder}_ptr.dtype.element_ty" if holder else TYPES[dtype]
+        if holder is None:
+            return TYPES[dtype]
+        self._dtype_from = holder
+        return "dtype"
 
     # --- sizes, loads, stores
 
@@ -478,38 +499,36 @@ class Emitter:
             ]
         return " + ".join([f"{buffer.name}_ptr", *offsets])
 
-    def _mask(self, pointer: str, conditions: tuple[Expr, ...], level: int | None = None) -> str:
-        """The tile's masks for what the pointer reads, and the conditions."""
-        names = set(re.findall(r"\b(row|col)(?:_\d+)?\b", pointer))
+    def _mask(self, kinds: frozenset[str], conditions: tuple[Expr, ...]) -> str:
+        """The tile's masks for an address of these kinds, and the conditions.
+
+        A condition on something that the address does not depend on says only whether the value is used: it goes.
+        """
         tests: list[str] = []
         if self.schedule != "final":
-            if {"row", "col"} <= names:
-                tests.append("mask")
-            else:
-                tests += [f"{name}_mask" for name in ("row", "col") if name in names]
-        tests += [self.expression(condition).within(ATOM) for condition in conditions]
+            tests = ["mask"] if len(kinds) == 2 else [f"{kind}_mask" for kind in sorted(kinds)]
+        tests += [self.expression(c).within(ATOM) for c in conditions if self.kinds(c) <= kinds]
         return " & ".join(dict.fromkeys(tests))
 
     def _load(self, expression: Expr) -> Text:
         buffer, index, conditions = expression.detail
+        kinds = {"col" if atom.name.startswith("col") else "row" for atom in own_indices(expression)}
+        for part in index:
+            for atom in atoms_of(part):
+                if isinstance(atom, Opaque):
+                    kinds |= self.kinds(self.builder.value_of(atom))
+        mask = self._mask(frozenset(kinds), conditions)
         pointer = self._pointer(buffer, index)
-        mask = self._mask(pointer, conditions)
-        masked = self._lifted(pointer, expression) if self._ragged(expression) else mask
         other = "0.0" if buffer.dtype in FLOATS else "0"
-        words = f"tl.load({pointer}, mask={masked}, other={other})" if masked else f"tl.load({pointer})"
+        words = f"tl.load({pointer}, mask={mask}, other={other})" if mask else f"tl.load({pointer})"
         wide = buffer.dtype in FLOATS and (buffer.dtype != "float32" or self.names.main == "float32")
         if buffer.name.endswith("_scratch"):
             wide = False
         return Text(f"{words}.to(tl.float32)" if wide else words)
 
     def _ragged(self, expression: Expr) -> bool:
-        """Whether the address is itself a value: then every mask of the tile it stands in must hold."""
-        return any(isinstance(atom, Opaque) for part in expression.detail[1] for m, _ in part.terms for atom in m)
-
-    def _lifted(self, pointer: str, expression: Expr) -> str:
-        level = self.level(expression)
-        names = {ROW: "row", FULL: "row col" if self.has_rows else "col"}.get(level, "")
-        return self._mask(f"{pointer} {names}", expression.detail[2])
+        """Whether the address is itself a value, so that it may lie inside the tensor beyond the end of the row."""
+        return any(isinstance(atom, Opaque) for part in expression.detail[1] for atom in atoms_of(part))
 
     def _store(self, store: Store) -> None:
         value = store.value
@@ -517,7 +536,8 @@ class Emitter:
             value = value.arguments[0] if WIDTH[value.dtype] <= WIDTH[value.arguments[0].dtype] else value
         words = self.expression(value).words
         pointer = self._pointer(store.buffer, store.index)
-        mask = self._mask(pointer, store.conditions)
+        kinds = frozenset(index.name.split("_")[0] for part in store.index for index in indices(part))
+        mask = self._mask(kinds, store.conditions)
         self._write(f"tl.store({pointer}, {words}, mask={mask})" if mask else f"tl.store({pointer}, {words})")
 
     def _write(self, words: str) -> None:
@@ -526,8 +546,8 @@ class Emitter:
     # --- collectives
 
     def _result_name(self, collective: Collective) -> str:
-        renamed = self.names.rename(collective.name)
-        return renamed or re.sub(r"_\d+$", "", collective.name)
+        base = re.sub(r"_\d+$", "", collective.name)
+        return self.names.rename(collective.name) or PLAIN.get(base, base)
 
     def _places_mask(self, member: Member) -> str:
         if member.limit is None:

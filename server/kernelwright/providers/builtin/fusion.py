@@ -28,13 +28,13 @@ from kernelwright.providers.builtin.sizes import (
     ZERO,
     Index,
     Opaque,
-    Quotient,
-    Remainder,
     Size,
+    atoms_of,
     nonnegative,
     product,
     ravel,
     size,
+    substitute,
     unravel,
 )
 
@@ -128,6 +128,7 @@ class Plan:
     home: dict[int, int] = field(default_factory=dict)
     """Collective (by order) → kernel."""
     scratch: dict[tuple[int, int], Buffer] = field(default_factory=dict)
+    scratch_names: list[str] = field(default_factory=list)
     replaced: dict[int, Value] = field(default_factory=dict)
     """Collective (by order) → the value that stands for its only result."""
 
@@ -161,9 +162,14 @@ class Plan:
         key = (collective.order, component)
         if key not in self.scratch:
             shape = collective.source.shape if collective.scans else collective.outer
-            name = collective.name + ("" if component == 0 else f"_{component}")
-            self.scratch[key] = Buffer(f"{name}_scratch", dtype, shape)
+            self.scratch[key] = self.buffer(collective.name, dtype, shape)
         return self.scratch[key]
+
+    def buffer(self, name: str, dtype: str, shape: tuple[Size, ...]) -> Buffer:
+        """Scratch memory with a name of its own."""
+        self.scratch_names.append(name)
+        count = self.scratch_names.count(name)
+        return Buffer(f"{name}_scratch" if count == 1 else f"{name}_{count}_scratch", dtype, shape)
 
     def finish(self) -> list[Body]:
         """What each kernel computes, with the scratch that later kernels read written by earlier ones."""
@@ -297,13 +303,8 @@ class Plan:
         if not kernel.collectives:
             return None
         grown = replace(kernel, collectives=[*kernel.collectives, collective], outputs=list(kernel.outputs))
-        if not wider:
-            return grown
-        single = len(collective.inner) == len(kernel.places) == 1 and product(collective.outer) == product(kernel.rows)
-        if not single or not nonnegative(collective.inner[0] - kernel.places[0]):
+        if wider and not widen(grown, collective.outer, collective.inner, collective.source_index):
             return None
-        grown.places, grown.shape = collective.inner, collective.source.shape
-        grown.anchor = lambda row, place: collective.source_index(move(row, kernel.rows, collective.outer), place)
         return grown
 
     def _works(self, kernel: Kernel, position: int) -> bool:
@@ -347,7 +348,7 @@ class Plan:
             kernel = self.kernels[position]
             if product(source.shape) != product(kernel.rows) or not kernel.collectives:
                 continue
-            buffer = Buffer(f"{source.name or collective.name}_scratch", arithmetic(source.dtype), source.shape)
+            buffer = self.buffer(source.name or collective.name, arithmetic(source.dtype), source.shape)
             trial = replace(kernel, outputs=[*kernel.outputs, (buffer, source)])
             if not self._works(trial, position):
                 continue
@@ -389,16 +390,21 @@ class Plan:
             kernel = self.kernels[position]
             if not homes and kernel.collectives and not self._shares_loads(kernel, position, value):
                 continue
-            trial = replace(kernel, outputs=[*kernel.outputs, (buffer, value)])
-            if self._works(trial, position):
-                self.kernels[position].outputs.append((buffer, value))
-                return
-        shape = value.shape
-        kernel = Kernel(
-            shape[:-1], shape[-1:], shape, lambda row, place: (*row, *place), outputs=[(buffer, value)], name=value.name
-        )
-        self.kernels.append(kernel)
-        self.stores(kernel, len(self.kernels) - 1)
+            for trial in self._with_output(kernel, buffer, value):
+                if self._works(trial, position):
+                    self.kernels[position] = trial
+                    return
+        self.kernels.append(pointwise(buffer, value))
+        self.stores(self.kernels[-1], len(self.kernels) - 1)
+
+    def _with_output(self, kernel: Kernel, buffer: Buffer, value: Value) -> Iterator[Kernel]:
+        """The kernel with the output as it is, then with its rows made as long as the output's."""
+        trial = replace(kernel, outputs=[*kernel.outputs, (buffer, value)])
+        yield trial
+        if kernel.collectives and value.shape:
+            wide = replace(trial)
+            if widen(wide, value.shape[:-1], value.shape[-1:], lambda row, place: (*row, *place)):
+                yield wide
 
     def _shares_loads(self, kernel: Kernel, position: int, value: Value) -> bool:
         """Whether the value reads what the kernel reads anyway, at the same places."""
@@ -408,6 +414,34 @@ class Plan:
         mine = walk((value.at(kernel.index),), build)
         theirs = {e.number for member in self.members(kernel, position) for e in walk((member.source,), build)}
         return any(e.kind == "load" and e.number in theirs for e in mine)
+
+
+def widen(
+    kernel: Kernel, outer: tuple[Size, ...], inner: tuple[Size, ...], index: Callable[[Place, Place], Place]
+) -> bool:
+    """Make the kernel's rows as long as `inner`, which may be longer; what is shorter then covers a part of them."""
+    rows = kernel.rows
+    if len(inner) != 1 or len(kernel.places) != 1 or product(outer) != product(rows):
+        return False
+    if not nonnegative(inner[0] - kernel.places[0]):
+        return False
+    kernel.places = inner
+    kernel.shape = index(outer, inner)
+    kernel.anchor = lambda row, place: index(move(row, rows, outer), place)
+    return True
+
+
+def pointwise(buffer: Buffer, value: Value) -> Kernel:
+    """A kernel over the value's own shape, its last dim of more than one element along the places."""
+    shape = value.shape
+    last = max((axis for axis, extent in enumerate(shape) if extent != ONE), default=len(shape) - 1)
+    ones = (ZERO,) * (len(shape) - 1 - last)
+
+    def anchor(row: Place, place: Place) -> Place:
+        return (*row, *place, *ones)
+
+    places = shape[last : last + 1] if shape else ()
+    return Kernel(shape[: max(last, 0)], places, shape, anchor, outputs=[(buffer, value)], name=value.name)
 
 
 def placements(kernel: Kernel, shape: tuple[Size, ...]) -> Iterator[list[tuple[Place, Size | None]]]:
@@ -442,20 +476,8 @@ def rewrite(expression: Expr, context: Context, result: Callable[[Expr], Expr | 
     done: dict[int, Expr] = {}
 
     def again(part: Size) -> Size:
-        total = ZERO
-        for monomial, coefficient in part.terms:
-            term = size(coefficient)
-            for atom in monomial:
-                if isinstance(atom, Opaque):
-                    term = term * build.opaque(done[atom.key], atom.extent or ONE)
-                elif isinstance(atom, Quotient):
-                    term = term * (again(atom.dividend) // atom.divisor)
-                elif isinstance(atom, Remainder):
-                    term = term * (again(atom.dividend) % atom.divisor)
-                else:
-                    term = term * size(atom)
-            total = total + term
-        return total
+        opaque = [atom for atom in atoms_of(part) if isinstance(atom, Opaque)]
+        return substitute(part, {atom: build.opaque(done[atom.key], atom.extent or ONE) for atom in opaque})
 
     for part in walk((expression,), build):
         kept = result(part) if part.kind == "result" else None

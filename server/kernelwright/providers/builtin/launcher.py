@@ -160,8 +160,8 @@ class Generation:
             if not isinstance(value, Value):
                 raise Unsupported("an output that is several tensors")
             free = name
-            while free in self.taken:
-                free += "_"
+            if free in self.taken:
+                free = naming.identifier(f"{free}_out", self.taken)
             self.taken.add(free)
             self.output_of[node] = free
             outputs.append((Buffer(free, value.dtype, value.shape), value))
@@ -351,9 +351,14 @@ class Launch:
         grid = "(triton.cdiv(n_rows, rows),)" if held.has_rows else "(1,)"
         warps = "max(1, min(16, rows * cols // 512))" if held.has_rows else "max(1, min(16, cols // 512))"
         blocks = {"ROWS": "rows", "COLS": "cols"} if held.has_rows else {"COLS": "cols"}
+        count = product(self.body.kernel.places).constant
         short = ["cols = triton.next_power_of_2(max(n_cols, 1))"]
         short += ["rows = max(1, 1024 // cols)"] if held.has_rows else []
         lines = self._counts(held)
+        if count is not None:
+            cols = 1 << max(count - 1, 0).bit_length()
+            lines.pop()
+            short = [f"rows, cols = {max(1, 1024 // cols)}, {cols}"] if held.has_rows else [f"cols = {cols}"]
         if looped is None:
             return self._indent(lines + short) + self._call(held, self.base + "_kernel", grid, blocks, warps)
         long = ["rows, cols = 1, 2048"] if held.has_rows else ["cols = 4096"]

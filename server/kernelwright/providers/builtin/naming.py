@@ -82,7 +82,7 @@ def output_names(target: Target, tree: Json) -> dict[str, str]:
             while isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
                 expression = expression.func.value
             if isinstance(expression, ast.Name) and expression.id not in RESERVED | set(names.values()) | {"F"}:
-                name = f"{expression.id}_out"
+                name = expression.id
         names[leaf] = name
     return names
 

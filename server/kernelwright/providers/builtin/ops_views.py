@@ -132,6 +132,22 @@ def _start(context: Context, argument: Json, extent: Size) -> Size:
     return start
 
 
+@lowers("aten.as_strided")
+def as_strided(context: Context, node: Node) -> Value:
+    """As tracing writes a chunk: a window of the row-major order, whatever the tensor's own strides are."""
+    source, shape = context.tensor(node.args[0]), context.shape(node.shape or ())
+    strides = [context.integer(stride) for stride in node.args[2]]
+    offset = context.integer(context.argument(node, 3, "storage_offset") or 0)
+
+    def move(index: Index) -> Index:
+        position = offset
+        for step, stride in zip(index, strides, strict=True):
+            position = position + step * stride
+        return unravel(position, source.shape)
+
+    return reindex(context, source, shape, move)
+
+
 @lowers("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind", "aten.tensor_split")
 def split(context: Context, node: Node) -> Lowered:
     """The results' own shapes say where the pieces lie."""

@@ -116,7 +116,7 @@ def assemble(target: Target, made: Sequence[tuple[Graph, Module]]) -> str:
     else:
         for name in dict.fromkeys(names):
             body += [*_define(target, name, launchers[name], plain=True), "", ""]
-        body += _define(target, target.name, dispatch(target, made, names))
+        body += _define(target, target.name, dispatch(target, [graph for graph, _ in made], names))
     return "\n".join([*_imports(body), "", "", *body]) + "\n"
 
 

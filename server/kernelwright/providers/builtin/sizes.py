@@ -250,6 +250,30 @@ def symbols(expression: Size) -> set[Symbol]:
     return {atom for atom in atoms_of(expression) if isinstance(atom, Symbol)}
 
 
+def substitute(expression: Size, values: Mapping[Atom, Size]) -> Size:
+    """The expression with atoms replaced, also inside quotients and remainders (not in those that are exact)."""
+    if not values:
+        return expression
+    total = ZERO
+    for monomial, coefficient in expression.terms:
+        term = size(coefficient)
+        for atom in monomial:
+            term = term * _replaced(atom, values)
+        total = total + term
+    return total
+
+
+def _replaced(atom: Atom, values: Mapping[Atom, Size]) -> Size:
+    if atom in values:
+        return values[atom]
+    if isinstance(atom, Quotient) and not atom.exact:
+        made = substitute(atom.dividend, values) // substitute(atom.divisor, values)
+        return values.get(made.terms[0][0][0], made) if len(made.terms) == 1 and len(made.terms[0][0]) == 1 else made
+    if isinstance(atom, Remainder):
+        return substitute(atom.dividend, values) % substitute(atom.divisor, values)
+    return size(atom)
+
+
 def ravel(index: tuple[Size, ...], shape: tuple[Size, ...]) -> Size:
     """The row-major position of `index` in `shape`."""
     position = ZERO
@@ -322,8 +346,18 @@ def _parse(words: str) -> ast.expr | None:
         return None
 
 
-def _names(tree: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+def _eliminated(gap: Size) -> Atom | None:
+    """The atom of an equation `gap == 0` to express by the others: a quotient first, else the symbol named last."""
+    alone = [atoms[0] for atoms, coefficient in gap.terms if len(atoms) == 1 and abs(coefficient) == 1]
+    single = [atom for atom in alone if sum(atom in atoms for atoms, _ in gap.terms) == 1]
+    single = [atom for atom in single if not any(atom in _inside(other) for other in atoms_of(gap) - {atom})]
+    divisions = [atom for atom in single if isinstance(atom, Quotient | Remainder)]
+    named = sorted((atom for atom in single if isinstance(atom, Symbol)), key=lambda atom: (len(atom.name), atom.name))
+    return divisions[0] if divisions else named[-1] if named else None
+
+
+def _inside(atom: Atom) -> set[Atom]:
+    return atoms_of(atom.dividend) | atoms_of(atom.divisor) if isinstance(atom, Quotient | Remainder) else set()
 
 
 class Reader:
@@ -331,7 +365,7 @@ class Reader:
 
     def __init__(self, guards: tuple[str, ...]) -> None:
         self._least: dict[str, int] = {}
-        self._same: dict[str, Size] = {}
+        self._same: dict[Atom, Size] = {}
         compared = [tree for tree in map(_parse, guards) if isinstance(tree, ast.Compare) and len(tree.ops) == 1]
         for tree in compared:
             self._learn_least(tree)
@@ -350,18 +384,30 @@ class Reader:
                 self._least[name] = max(number + 1, self._least.get(name, 1))
 
     def _learn_same(self, tree: ast.Compare) -> None:
-        match tree.left, tree.ops[0], tree.comparators[0]:
-            case ast.Name(id=name), ast.Eq(), right if name not in _names(right):
-                self._same.setdefault(name, self._read(right))
-            case right, ast.Eq(), ast.Name(id=name) if name not in _names(right):
-                self._same.setdefault(name, self._read(right))
-            case (
-                ast.BinOp(left=ast.Name(id=name), op=ast.Mod(), right=ast.Constant(value=int() as divisor)),
-                ast.Eq(),
-                ast.Constant(value=0),
+        """From an equality, what its least basic atom stands for: elimination, as for linear equations."""
+        if not isinstance(tree.ops[0], ast.Eq):
+            return
+        match tree.left, tree.comparators[0]:
+            case ast.BinOp(left=ast.Name(id=name), op=ast.Mod(), right=ast.Constant(value=int() as divisor)), (
+                ast.Constant(value=0)
             ):
-                whole = Quotient(size(Symbol(name, self._least.get(name, 1))), size(divisor), exact=True)
-                self._same.setdefault(name, size(whole) * divisor)
+                symbol = Symbol(name, self._least.get(name, 1))
+                if symbol not in self._same:
+                    self._learn(symbol, size(Quotient(size(symbol), size(divisor), exact=True)) * divisor)
+                return
+        try:
+            gap = self._read(tree.left) - self._read(tree.comparators[0])
+        except ValueError:
+            return
+        chosen = _eliminated(gap)
+        if chosen is not None:
+            factor, rest = _split(gap, chosen)
+            assert factor is not None and factor.constant is not None
+            self._learn(chosen, rest * -factor.constant)
+
+    def _learn(self, atom: Atom, value: Size) -> None:
+        self._same = {known: substitute(words, {atom: value}) for known, words in self._same.items()}
+        self._same[atom] = value
 
     def read(self, dim: int | str) -> Size:
         """The size that a dimension of the graph says.
@@ -369,14 +415,22 @@ class Reader:
         Raises:
             ValueError: anything but whole-number arithmetic.
         """
-        return size(dim) if isinstance(dim, int) else self._read(ast.parse(dim, mode="eval").body)
+        if isinstance(dim, int):
+            return size(dim)
+        tree = _parse(dim)
+        if tree is None:
+            raise ValueError(f"not a size: {dim}")
+        return self._read(tree)
 
     def _read(self, node: ast.expr) -> Size:
+        return substitute(self._plain(node), self._same)
+
+    def _plain(self, node: ast.expr) -> Size:
         match node:
             case ast.Constant(value=int() as number):
                 return size(number)
             case ast.Name(id=name):
-                return self._same.get(name) or size(Symbol(name, self._least.get(name, 1)))
+                return size(Symbol(name, self._least.get(name, 1)))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return self._read(operand) * -1
             case ast.BinOp(left=left, op=op, right=right):

@@ -151,6 +151,9 @@ def fold(line: str, width: int = 100) -> list[str]:
     if len(line) <= width:
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
+    terms = _split(line.strip(), " + ")
+    if indent and line.endswith(",") and len(terms) > 1:
+        return [part for part in _sum(terms, indent, width)]
     opened = _widest_bracket(line)
     if opened is None:
         return [line]
@@ -193,11 +196,26 @@ def _widest_bracket(line: str) -> tuple[int, int] | None:
 
 
 def split_commas(words: str) -> list[str]:
+    return [item.strip() for item in _split(words, ",") if item.strip()]
+
+
+def _sum(terms: list[str], indent: str, width: int) -> list[str]:
+    """A long sum inside brackets: as many terms a line as fit."""
+    lines = [indent + terms[0]]
+    for term in terms[1:]:
+        if len(lines[-1]) + len(term) + 3 <= width:
+            lines[-1] += f" + {term}"
+        else:
+            lines.append(f"{indent}+ {term}")
+    return lines
+
+
+def _split(words: str, mark: str) -> list[str]:
+    """Cut at every `mark` outside brackets."""
     items, depth, start = [], 0, 0
     for position, character in enumerate(words):
         depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth == 0:
-            items.append(words[start:position].strip())
-            start = position + 1
-    items.append(words[start:].strip())
-    return [item for item in items if item]
+        if depth == 0 and words.startswith(mark, position):
+            items.append(words[start:position])
+            start = position + len(mark)
+    return [*items, words[start:]]
