@@ -17,6 +17,7 @@ def make_inputs(device, dtype, seed):
     return [dict(args=(torch.ones(3, dtype=dtype),))]
 """
 
+CLASS = "import torch\nclass C:\n    n = 1\n"
 DOCUMENTS = {
     "plain": ("f", "import torch\ndef f(x):\n    return x + 1\n"),
     "CRLF and an emoji": ("f", "import torch\r\n# 🚀🚀\r\ndef f(x):\r\n    return x + 1\r\n"),
@@ -27,8 +28,8 @@ DOCUMENTS = {
     "no_grad": ("f", "import torch\n@torch.no_grad()\ndef f(x):\n    return x + 1\n"),
     "async": ("f", "import torch\nasync def f(x):\n    return x + 1\n"),
     "static": ("C.f", "import torch\nclass C:\n    @staticmethod\n    def f(x):\n        return x + 1\n"),
-    "class method": ("C.f", "import torch\nclass C:\n    n = 1\n    @classmethod\n    def f(cls, x):\n        return x + cls.n\n"),
-    "method without constructor arguments": ("C.f", "import torch\nclass C:\n    n = 1\n    def f(self, x):\n        return x + self.n\n"),
+    "class method": ("C.f", CLASS + "    @classmethod\n    def f(cls, x):\n        return x + cls.n\n"),
+    "method without constructor arguments": ("C.f", CLASS + "    def f(self, x):\n        return x + self.n\n"),
     "conditional": ("f", "import torch\nif True:\n    def f(x):\n        return x + 1\n"),
 }  # fmt: skip
 
@@ -124,7 +125,13 @@ def test_a_fault_is_named(tmp_path: Path, fault: str) -> None:
 
 
 def test_calls_are_described_with_their_defaults_and_attributes(tmp_path: Path) -> None:
-    text = "import torch\nclass C:\n    def __init__(self):\n        self.scale = 2.0\n    def f(self, x, eps=1e-6, mode='a'): return x"
+    text = """
+    class C:
+        def __init__(self):
+            self.scale = 2.0
+        def f(self, x, eps=1e-6, mode='a'):
+            return x
+    """
     asked = request(tmp_path, text, "C.f", [tensor("x", "bfloat16", 2, 3)])
     (call,) = Reference().load(asked, quiet)["calls"]
     spec = {

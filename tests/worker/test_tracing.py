@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from reference_samples import graphs, quiet, tensor, traced
 
+from kernelwright.worker.classify import words
 from kernelwright.worker.reference import Reference
 
 X = tensor("x", "bfloat16", 6, 8)
@@ -65,68 +66,11 @@ PRIMITIVE = {
     "aminmax": "return sum(torch.aminmax(x, dim=1))",
     "norm": "return torch.norm(x, dim=-1) + torch.linalg.vector_norm(x, dim=-1)",
 }
-ALLOWED = set(
-    [
-        "_to_copy",
-        "abs",
-        "add",
-        "amax",
-        "amin",
-        "argmax",
-        "bitwise_and",
-        "bitwise_not",
-        "bitwise_or",
-        "cat",
-        "clamp",
-        "clone",
-        "div",
-        "eq",
-        "erf",
-        "exp",
-        "expand",
-        "expm1",
-        "full",
-        "gather",
-        "ge",
-        "getitem",
-        "gt",
-        "index",
-        "isinf",
-        "le",
-        "log",
-        "log1p",
-        "logical_and",
-        "logical_not",
-        "logical_or",
-        "lt",
-        "maximum",
-        "mean",
-        "minimum",
-        "mul",
-        "ne",
-        "neg",
-        "pow",
-        "reciprocal",
-        "relu",
-        "rsqrt",
-        "scalar_tensor",
-        "select",
-        "sigmoid",
-        "sign",
-        "slice",
-        "sqrt",
-        "squeeze",
-        "sub",
-        "sum",
-        "tanh",
-        "unsqueeze",
-        "view",
-        "where",
-        "permute",
-        "any",
-        "empty",
-        "fill",
-    ]
+ALLOWED = words(
+    "_to_copy abs add amax amin argmax bitwise_and bitwise_not bitwise_or cat clamp clone div eq erf exp "
+    "expand expm1 full gather ge getitem gt index isinf le log log1p logical_and logical_not logical_or lt "
+    "maximum mean minimum mul ne neg pow reciprocal relu rsqrt scalar_tensor select sigmoid sign slice sqrt "
+    "squeeze sub sum tanh unsqueeze view where permute any empty fill"
 )
 
 

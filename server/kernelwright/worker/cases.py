@@ -74,7 +74,10 @@ class Builder:
                 if min(shape, default=0) < 0:
                     raise NotApplicable(f"{path} would have the shape {shape}")
                 if shape != list(value.shape):
-                    made[id(value)] = resized(value, shape, before, after, generator)
+                    value_there = resized(value, shape, generator)
+                    made[id(value)] = _like(value, into_range(value_there, value, before, after))
+                elif not (value.is_floating_point() or value.is_complex()):
+                    made[id(value)] = into_range(value, value, before, after)
         return rebuild(call, lambda value: made.get(id(value), value))
 
 
@@ -93,31 +96,30 @@ def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return new.requires_grad_(old.requires_grad) if old.requires_grad else new
 
 
-def resized(
-    value: torch.Tensor,
-    shape: list[int],
-    before: Mapping[str, int],
-    after: Mapping[str, int],
-    generator: torch.Generator,
-) -> torch.Tensor:
-    """A tensor of another shape whose values are drawn from the old one's; integers that index a dimension that shrank
-    go on pointing into it."""
-    count = math.prod(shape)
+def resized(value: torch.Tensor, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    """A tensor of another shape whose values are drawn from the old one's."""
     flat = value.detach().flatten().cpu()
     if flat.numel() == 0:
         noise = torch.randn(shape, generator=generator)
         new = noise.to(value.dtype) if value.is_floating_point() else torch.zeros(shape, dtype=value.dtype)
     else:
-        picked = torch.randint(0, flat.numel(), (count,), generator=generator)
+        picked = torch.randint(0, flat.numel(), (math.prod(shape),), generator=generator)
         new = flat[picked].reshape(shape)
-    if not (new.is_floating_point() or new.is_complex() or new.dtype is torch.bool) and new.numel():
-        new = _into_range(new, int(flat.max()) if flat.numel() else 0, before, after)
-    return _like(value, new.to(value.device))
+    return new.to(value.device)
 
 
-def _into_range(
-    values: torch.Tensor, largest: int, before: Mapping[str, int], after: Mapping[str, int]
+def into_range(
+    values: torch.Tensor, old: torch.Tensor, before: Mapping[str, int], after: Mapping[str, int]
 ) -> torch.Tensor:
+    """Integers that could index a dimension go on pointing into it when it shrinks; negative ones are marks and stay."""
+    if (
+        values.is_floating_point()
+        or values.is_complex()
+        or values.dtype is torch.bool
+        or not (values.numel() and old.numel())
+    ):
+        return values
+    largest = int(old.max())
     shrunk = [after[name] for name, size in before.items() if size > largest >= after[name] > 0]
     return torch.where(values >= 0, values % min(shrunk), values) if shrunk else values
 
