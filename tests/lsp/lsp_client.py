@@ -56,13 +56,13 @@ class Client(LanguageClient):
         for waiter in self._waiters:
             waiter.set()
 
-    async def until(self, condition: Callable[[], Any]) -> Any:
+    async def until(self, condition: Callable[[], Any], seconds: float = WAIT_S) -> Any:
         """Wait until a message makes the condition true."""
         woken = asyncio.Event()
         self._waiters.append(woken)
         try:
             while not (value := condition()):
-                await asyncio.wait_for(woken.wait(), WAIT_S)
+                await asyncio.wait_for(woken.wait(), seconds)
                 woken.clear()
             return value
         finally:

@@ -41,7 +41,7 @@ async def test_nothing_heavy_is_loaded(start: Start, uri: str) -> None:
 
 @pytest.mark.parametrize("module", ["torch", "triton", "numpy", "anthropic", "openai"])
 def test_the_server_does_not_import(module: str) -> None:
-    program = f"import kernelwright.lsp.server, sys; sys.exit({module!r} in sys.modules)"
+    program = f"import kernelwright.lsp.server, kernelwright.app, sys; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
