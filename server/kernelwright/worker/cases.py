@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from kernelwright.worker.classify import sizes_of
 from kernelwright.worker.inputs import LiveCall, Maker, duplicate, leaves, rebuild
 from kernelwright.worker.wire import Json
 
+_KEPT = 3
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -34,6 +35,7 @@ class Builder:
     dtype: str
     graph_of: Mapping[int, Json]
     symbols_of: Mapping[int, Mapping[str, int]]
+    _made: dict[tuple[str, str, int], list[LiveCall]] = field(default_factory=dict)
 
     def build(self, case: Json) -> LiveCall:
         """The call of this case.
@@ -43,22 +45,31 @@ class Builder:
         """
         from_file = self.maker.origin == "file"
         dtype = case["dtype"] if case.get("dtype") and from_file else self.dtype
-        calls = self.maker.make(case.get("device", "cpu"), dtype, case.get("seed", 0))
+        calls = self._calls(case.get("device", "cpu"), dtype, case.get("seed", 0))
         if not 0 <= case["call"] < len(calls):
             raise NotApplicable(f"there is no call {case['call']}")
-        call = duplicate(calls[case["call"]])
-        if case.get("dtype") and not from_file:
-            call = cast(call, case["dtype"])
+        call = calls[case["call"]]
         generator = torch.Generator().manual_seed(1000 + case.get("seed", 0))
         if case.get("sizes"):
             call = self._resize(call, case["sizes"], generator)
+        if case.get("dtype") and not from_file:
+            call = cast(call, case["dtype"])
         if case.get("values", "user") != "user":
             call = fill(call, case["values"], generator)
         if case.get("layout", "user") != "user":
             call = lay_out(call, case["layout"])
         for path, value in (case.get("scalars") or {}).items():
             call = set_scalar(call, path, float(value))
-        return call
+        return duplicate(call)
+
+    def _calls(self, device: str, dtype: str, seed: int) -> list[LiveCall]:
+        """The calls as the user makes them, kept: they may be large, and many cases start from the same ones."""
+        key = (device, dtype, seed)
+        if key not in self._made:
+            while len(self._made) >= _KEPT:
+                del self._made[next(iter(self._made))]
+            self._made[key] = self.maker.make(device, dtype, seed)
+        return self._made[key]
 
     def _resize(self, call: LiveCall, sizes: Mapping[str, int], generator: torch.Generator) -> LiveCall:
         graph = self.graph_of.get(call.index)
