@@ -192,7 +192,7 @@ def test_eager_agrees_with_itself(tmp_path: Path, name: str) -> None:
     spec = {"origin": "file", "spec": f"{path}:make_inputs"}
     asked = {"path": str(path), "text": path.read_text(), "qualname": TARGETS[name], "inputs": spec, "root": None}
     calls = [call["index"] for call in reference.load(asked, quiet)["calls"] if not call["raises"]]
-    cases = [{"call": index, "seed": 2, **change} for index in calls for change in CHANGES]
+    cases = [{"call": index, "seed": 2, **change} for index in calls[:3] for change in CHANGES]
     made = reference.make({"folder": str(tmp_path), "cases": cases}, quiet)["made"]
     written = [
         {"case": case, "folder": item["folder"]} for case, item in zip(cases, made, strict=True) if "folder" in item
