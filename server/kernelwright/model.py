@@ -536,12 +536,13 @@ class Traced:
 
 @dataclass(frozen=True)
 class Generating:
-    """A provider was asked; `characters` counts what has streamed in so far."""
+    """A provider was asked; `characters` counts what has streamed in so far, `waiting` says why nothing does."""
 
     provider: str
     model: str
     round: int
     characters: int = 0
+    waiting: str = ""
 
 
 @dataclass(frozen=True)

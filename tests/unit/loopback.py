@@ -12,7 +12,8 @@ REPLY = "Here it is.\n\n```python\ndef scale(x, factor=2.0):\n    return x\n```\
 
 @dataclass(frozen=True)
 class Response:
-    """What the server answers once. `then` is "close", "drop" (in mid-stream) or "hang" (until the client leaves)."""
+    """What the server answers once. `then` is what follows: "close"; "drop", in mid-stream; "hang", until the client
+    leaves; "drip", a comment every few milliseconds until it leaves."""
 
     status: int = 200
     events: Sequence[tuple[str, dict]] = ()
@@ -40,13 +41,18 @@ class Loopback:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            length = int(
-                next(line.split(":")[1] for line in head.lower().splitlines() if line.startswith("content-length"))
-            )
+            first = await reader.readexactly(1)
+            if first == b"\x16":  # a TLS handshake
+                writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+                return
+            head = (first + await reader.readuntil(b"\r\n\r\n")).decode()
+            lengths = [line for line in head.lower().splitlines() if line.startswith("content-length")]
+            length = int(lengths[0].split(":")[1])
             self.headers.append(head)
             self.requests.append(json.loads(await reader.readexactly(length)))
             await self._answer(self.responses.pop(0), reader, writer)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # the client left
         finally:
             writer.close()
 
@@ -66,9 +72,15 @@ class Loopback:
         writer.write(b"%x\r\n%s\r\n" % (len(data), data))
         await writer.drain()
         self.streaming.set()
-        if response.then == "hang":
-            await reader.read()
+        if response.then in ("hang", "drip"):
+            await self._linger(reader, writer, response.then == "drip")
             self.left.set()
+
+    async def _linger(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, drip: bool) -> None:
+        leaving = asyncio.create_task(reader.read())
+        while not (await asyncio.wait({leaving}, timeout=0.02 if drip else None))[0]:
+            writer.write(b"3\r\n:\n\n\r\n")
+            await writer.drain()
 
 
 def anthropic_events(text: str = REPLY, stop: str | None = "end_turn", usage: int = 7) -> list[tuple[str, dict]]:

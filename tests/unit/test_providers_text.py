@@ -1,13 +1,11 @@
-"""Replies, prompts, the scripted provider and the table: all text, no network."""
-
-from dataclasses import replace
+"""Replies, the scripted provider, keys and the table: no network."""
 
 import pytest
-from samples import CALL, TASK
+from samples import TASK
 
 from kernelwright.errors import ProviderError, UsageError
-from kernelwright.model import Candidate, Case, Counterexample, Document, Finding, Refusal, Refuted
-from kernelwright.providers.prompt import MAX_CHARACTERS, render
+from kernelwright.model import Candidate, Refusal
+from kernelwright.providers.keys import read_key, redact, usable
 from kernelwright.providers.reply import Code, find_code
 from kernelwright.providers.scripted import ScriptedProvider
 from kernelwright.providers.table import create
@@ -46,42 +44,6 @@ def test_code_in_a_reply(reply, expected):
     assert find_code(reply, "scale") == expected
 
 
-def test_the_prompt_says_the_task_and_nothing_of_the_checks():
-    prompt = render(TASK, ())
-    for text in ("def scale(x, factor=2.0)", "x: float32[512, 4096], factor=2.0", "aten.mul.Tensor", "Triton 3.7.1"):
-        assert text in prompt.user
-    assert "@triton.jit" in prompt.system
-    for text in ("seed", "tolerance", "1031", "stepped", "outlier"):
-        assert text not in prompt.user + prompt.system
-
-
-def test_helpers_come_along():
-    source = "def scale(x):\n    return helper(x) * FACTOR\n"
-    helpers = "def deeper(x):\n    return x\n\ndef helper(x):\n    return deeper(x)\n\ndef other(x):\n    return 9\n"
-    text = f"import torch\nFACTOR = 3\n\n{helpers}\n{source}"
-    document = Document("file:///a.py", "/a.py", text)
-    target = replace(TASK.target, document=document, source=source)
-    user = render(replace(TASK, target=target), ()).user
-    for text in ("FACTOR = 3", "def helper", "def deeper"):
-        assert text in user
-    assert "def other" not in user
-
-
-def test_what_does_not_fit_is_left_out_and_said():
-    nodes = TASK.graphs[0].nodes * (MAX_CHARACTERS // 20)
-    prompt = render(replace(TASK, graphs=(replace(TASK.graphs[0], nodes=nodes),)), ())
-    assert prompt.left_out == ("the traced graph",)
-    assert len(prompt.user) < MAX_CHARACTERS
-
-
-def test_a_repair_shows_one_finding():
-    shown = Counterexample(Case(0), CALL.arguments, "output", (0, 5), "nan", "1.5")
-    user = render(TASK, (Refuted(Candidate("MINE", "x"), Finding("K205", "NaN differs", 3), shown),)).user
-    assert "MINE" in user
-    assert "K205, NaN differs (line 3)" in user
-    assert "at output[0, 5]: got nan, expected 1.5" in user
-
-
 async def test_the_scripted_provider_replays(tmp_path):
     (tmp_path / "2.py").write_text(MODULE)
     (tmp_path / "1.md").write_text("nothing here")
@@ -101,21 +63,68 @@ def test_a_script_without_replies(tmp_path):
         ScriptedProvider.from_folder(tmp_path)
 
 
+ADVICE = "(set {0}_API_KEY or run 'Kernelwright: Set API Key'); using the built-in generator"
+NO_KEY = "has no key"
+BAD_KEY = "has a key that holds a space or another character that no key has"
+
+
 @pytest.mark.parametrize(
-    ("name", "environment", "chosen", "note"),
+    ("name", "environment", "chosen", "problem"),
     [
-        ("builtin", {}, "builtin", ""),
-        ("anthropic", {"ANTHROPIC_API_KEY": "k"}, "anthropic", ""),
-        ("openai", {"OPENAI_API_KEY": "k"}, "openai", ""),
-        ("anthropic", {}, "builtin", "anthropic has no API key"),
-        ("openai", {"ANTHROPIC_API_KEY": "k"}, "builtin", "openai has no API key"),
+        ("builtin", {}, "builtin", None),
+        ("builtin", {"ANTHROPIC_API_KEY": "k"}, "builtin", None),
+        ("anthropic", {"ANTHROPIC_API_KEY": "k"}, "anthropic", None),
+        ("openai", {"OPENAI_API_KEY": "k"}, "openai", None),
+        ("openai", {"OPENAI_API_KEY": " 'k'\n"}, "openai", None),
+        ("anthropic", {}, "builtin", NO_KEY),
+        ("anthropic", {"ANTHROPIC_API_KEY": " \n"}, "builtin", NO_KEY),
+        ("openai", {"ANTHROPIC_API_KEY": "k"}, "builtin", NO_KEY),
+        ("openai", {"OPENAI_API_KEY": "export OPENAI_API_KEY=k"}, "builtin", BAD_KEY),
+        ("anthropic", {"ANTHROPIC_API_KEY": "sk-a…b"}, "builtin", BAD_KEY),
     ],
 )
-def test_table(name, environment, chosen, note):
+def test_table(name, environment, chosen, problem):
     provider, said = create(parse_strict({"provider": name}), environment)
     assert provider.name == chosen
-    assert said.startswith(note)
-    assert bool(said) == bool(note)
+    assert said == (f"{name} {problem} {ADVICE.format(name.upper())}" if problem else "")
+
+
+def test_a_script_is_a_folder_named_by_the_environment(tmp_path):
+    settings = parse_strict({"provider": "scripted"})
+    with pytest.raises(UsageError, match="KERNELWRIGHT_SCRIPT"):
+        create(settings, {})
+    (tmp_path / "1.py").write_text(MODULE)
+    provider, said = create(settings, {"KERNELWRIGHT_SCRIPT": str(tmp_path)})
+    assert (provider.name, said) == ("scripted", "")
+
+
+@pytest.mark.parametrize(
+    ("raw", "key", "good"),
+    [
+        ("sk-1", "sk-1", True),
+        ("  sk-1\r\n", "sk-1", True),
+        ('"sk-1"', "sk-1", True),
+        ("", "", False),
+        ("sk-1 sk-2", "sk-1 sk-2", False),
+        ("sk-1\nsk-2", "sk-1\nsk-2", False),
+    ],
+)
+def test_keys_from_the_environment(raw, key, good):
+    read = read_key("openai", {"OPENAI_API_KEY": raw})
+    assert (read, usable(read)) == (key, good)
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("no key here: task-force, a monkey-1234", "no key here: task-force, a monkey-1234"),
+        ("the key custom0123 is bad", "the key [key] is bad"),
+        ("Incorrect API key provided: sk-ab***************wxyz.", "Incorrect API key provided: [key]"),
+        ("header b'Bearer abc.def'", "header b'Bearer [key]'"),
+    ],
+)
+def test_no_key_in_a_message(message, shown):
+    assert redact(message, "custom0123") == shown
 
 
 def test_base_url_from_setting_before_environment():

@@ -2,72 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from kernelwright.model import Usage
 from kernelwright.providers.prompt import Prompt
-from kernelwright.providers.remote import (
-    MAX_OUTPUT_TOKENS,
-    Answer,
-    RemoteProvider,
-    Retryable,
-    broken_stream_errors,
-    cause_of,
-    explain_status,
-    load_sdk,
-    retry_after_s,
-)
+from kernelwright.providers.remote import CONNECT_S, MAX_OUTPUT_TOKENS, Answer, Reading, RemoteProvider, take_text
 
 
 class AnthropicProvider(RemoteProvider):
-    """`name` is "anthropic"; the SDK is imported at the first draft."""
+    """`name` is "anthropic"."""
 
     name = "anthropic"
 
-    async def stream(self, prompt: Prompt, on_text: Callable[[str], None]) -> Answer:
-        sdk = await load_sdk("anthropic")
-        # Retries are ours (they count against the request's budget and are reported), so the SDK does none.
-        async with sdk.AsyncAnthropic(api_key=self._key, base_url=self.base_url or None, max_retries=0) as client:
-            try:
-                return await self._stream(client, prompt, on_text)
-            except sdk.APIStatusError as error:
-                wait = retry_after_s(error.response.headers.get("retry-after"))
-                raise explain_status(self.name, self.model, _status(error), str(error.message), wait) from None
-            except sdk.APIConnectionError as error:
-                raise Retryable(
-                    f"cannot reach anthropic ({cause_of(error)}): check the network, proxy and base URL"
-                ) from None
-            except sdk.APIError as error:
-                raise Retryable(f"anthropic's stream broke off: {error.message}") from None
-            except broken_stream_errors() as error:
-                raise Retryable(f"anthropic's stream broke off: {type(error).__name__}: {error}") from None
+    def connect(self, sdk: Any) -> Any:
+        # Retries are ours: they count against the request's budget and are reported.
+        client = sdk.AsyncAnthropic(
+            api_key=self._key,
+            base_url=self.base_url or None,
+            max_retries=0,
+            timeout=sdk.Timeout(self._limit_s, connect=CONNECT_S),
+        )
+        _ = client.messages  # imported when first touched
+        return client
 
-    async def _stream(self, client: Any, prompt: Prompt, on_text: Callable[[str], None]) -> Answer:
-        async with client.messages.stream(
+    async def open(self, client: Any, prompt: Prompt) -> Any:
+        return await client.messages.create(
             model=self.model,
             max_tokens=MAX_OUTPUT_TOKENS,
             # The rules are the same for every function, so they are cached on the provider's side.
             system=[{"type": "text", "text": prompt.system, "cache_control": {"type": "ephemeral"}}],
             messages=[{"role": "user", "content": prompt.user}],
-        ) as stream:
-            async for piece in stream.text_stream:
-                on_text(piece)
-            message = await stream.get_final_message()
-        if message.stop_reason is None:
-            raise Retryable("anthropic's stream ended before the answer did: try again")
-        text = "".join(block.text for block in message.content if block.type == "text")
-        usage = Usage(
-            message.usage.input_tokens, message.usage.output_tokens, message.usage.cache_read_input_tokens or 0
+            stream=True,
         )
-        cut_off = message.stop_reason in ("max_tokens", "model_context_window_exceeded")
-        stopped = "truncated" if cut_off else "refused" if message.stop_reason == "refusal" else "complete"
-        return Answer(text, usage, stopped)
+
+    def reading(self) -> Reading:
+        return _MessageReading()
 
 
-def _status(error: Any) -> int:
-    """An error event in mid-stream comes with the stream's status 200; its own type says what it is."""
-    body = error.body if isinstance(error.body, dict) else {}
-    kind = (body.get("error") or {}).get("type") if isinstance(body.get("error"), dict) else None
-    known = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500, "authentication_error": 401}
-    return int(error.status_code) if error.status_code >= 400 else known.get(str(kind), 500)
+class _MessageReading:
+    """message_start, then deltas of content blocks, then message_delta with the reason to stop, then message_stop."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._input = self._output = self._cached = 0
+        self._reason: str | None = None
+        self._ended = False
+
+    def take(self, event: Any) -> str:
+        if event.type == "message_start":
+            usage = event.message.usage
+            self._input, self._cached = usage.input_tokens or 0, usage.cache_read_input_tokens or 0
+        elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+            return take_text(self._pieces, event.delta.text)
+        elif event.type == "message_delta":
+            self._reason, self._output = event.delta.stop_reason, event.usage.output_tokens or 0
+        elif event.type == "message_stop":
+            self._ended = True
+        return ""
+
+    def answer(self) -> Answer | None:
+        if not self._ended or self._reason is None:
+            return None
+        usage = Usage(self._input, self._output, self._cached)
+        return Answer("".join(self._pieces), usage, _stopped(self._reason))
+
+
+def _stopped(reason: str) -> Literal["complete", "truncated", "refused"]:
+    if reason in ("max_tokens", "model_context_window_exceeded"):
+        return "truncated"
+    return "refused" if reason == "refusal" else "complete"

@@ -1,157 +1,248 @@
-"""What every model provider shares: the prompt, patience within limits, the reply, and words for each failure.
+"""What every model provider shares: the prompt, one streamed answer, patience within the budget, the code in the reply.
 
-One subclass a wire protocol says how to stream one answer; everything else is here.
+A subclass per wire protocol makes the SDK's client, opens the stream, and reads its events. The SDKs are imported at the
+first draft, in a thread. Every failure leaves here as a ProviderError that says what to do and holds no key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import random
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from kernelwright.errors import ProviderError
 from kernelwright.model import Candidate, Generating, Refusal, Refuted, Task, Usage
 from kernelwright.ports import Report
+from kernelwright.providers.failures import (
+    Retryable,
+    check_base_url,
+    explain_connection,
+    explain_status,
+)
+from kernelwright.providers.keys import redact, usable, variable
 from kernelwright.providers.prompt import Prompt, render
 from kernelwright.providers.reply import find_code
 
 MAX_OUTPUT_TOKENS = 32_000
-ATTEMPTS = 5
-LONGEST_WAIT_S = 60.0
-STREAM_DEADLINE_S = 600.0
-"""One answer, first byte to last: a drip that never ends is a failure too."""
+CONNECT_S = 10.0
+LIMIT_S = 600.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One streamed answer. `stopped` is why it ended, in our words."""
+    """One streamed answer, and why it ended."""
 
     text: str
     usage: Usage
-    stopped: str = "complete"
-    """ "complete", "truncated" or "refused"."""
+    stopped: Literal["complete", "truncated", "refused"] = "complete"
 
 
-class Retryable(Exception):
-    """A failure that may pass: the message for when it does not, and how long the provider asked us to wait."""
+class Reading(Protocol):
+    """Reads one stream's events, which are the SDK's own objects with any field missing or wrong."""
 
-    def __init__(self, message: str, wait_s: float | None = None) -> None:
-        super().__init__(message)
-        self.wait_s = wait_s
+    def take(self, event: Any) -> str:
+        """The text that an event adds, "" for none.
+
+        Raises:
+            Retryable, ProviderError: the event tells of a failure.
+        """
+        ...
+
+    def answer(self) -> Answer | None:
+        """The whole answer, or None where the stream ended before it did."""
+        ...
 
 
 class RemoteProvider(ABC):
-    """Implements ports.Provider over one streaming call, `stream`."""
+    """Implements ports.Provider. `limit_s` bounds one draft: waiting, streaming and asking again, all together."""
 
     name: str
 
     def __init__(
-        self, model: str, key: str, base_url: str, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        model: str,
+        key: str,
+        base_url: str = "",
+        limit_s: float = LIMIT_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.model, self.base_url = model, base_url
-        self._key = key
-        self._sleep = sleep
+        self._key, self._limit_s, self._sleep = key, limit_s, sleep
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
 
     @abstractmethod
-    async def stream(self, prompt: Prompt, on_text: Callable[[str], None]) -> Answer:
-        """Stream one answer, handing over each piece of text.
+    def connect(self, sdk: Any) -> Any:
+        """A client of the SDK that retries nothing, with the resource that streams already imported. Takes a while."""
 
-        Raises:
-            Retryable: it may work later.
-            ProviderError: it will not.
-        """
+    @abstractmethod
+    async def open(self, client: Any, prompt: Prompt) -> Any:
+        """Send the request; the SDK's stream of events."""
+
+    @abstractmethod
+    def reading(self) -> Reading: ...
 
     async def draft(self, task: Task, tried: Sequence[Refuted], report: Report) -> Candidate | Refusal:
-        """Ask for one module; a truncated or empty answer is asked for once more."""
-        prompt = render(task, tried)
-        number = len(tried) + 1
-        answer = await self._ask(prompt, number, report)
+        """Ask for one module, once more where the answer is cut off or holds no code."""
+        deadline = asyncio.get_running_loop().time() + self._limit_s
+        try:
+            return await asyncio.wait_for(self._draft(task, tried, report, deadline), self._limit_s)
+        except asyncio.TimeoutError:  # not the built-in one before Python 3.11
+            raise ProviderError(
+                f"{self.name} did not finish within {self._limit_s / 60:g} min: try again, choose another model, "
+                "or raise kernelwright.budget.minutes"
+            ) from None
+        except ProviderError as error:
+            raise ProviderError(redact(str(error), self._key), error.retry_after_s) from None
+
+    async def _draft(
+        self, task: Task, tried: Sequence[Refuted], report: Report, deadline: float
+    ) -> Candidate | Refusal:
+        # In a thread, as a long file takes a while to read.
+        prompt, number = await asyncio.to_thread(render, task, tried), len(tried) + 1
+        answer = await self._ask(prompt, number, report, deadline)
         code = find_code(answer.text, task.target.name)
         if answer.stopped != "refused" and (code is None or answer.stopped == "truncated" or not code.complete):
-            first = answer.usage
-            shorter = Prompt(prompt.system, f"{prompt.user}\n{_again(answer)}", prompt.left_out)
-            answer = await self._ask(shorter, number, report)
-            answer = Answer(answer.text, _add(first, answer.usage), answer.stopped)
+            spent = answer.usage
+            answer = await self._ask(_again(prompt, answer), number, report, deadline)
+            answer = Answer(answer.text, _add(spent, answer.usage), answer.stopped)
             code = find_code(answer.text, task.target.name)
         if answer.stopped == "refused":
             return Refusal(f"{self.name} declined to answer: change the instruction, or choose another provider")
         if code is None or answer.stopped == "truncated":
-            what = "was cut off at its token limit" if answer.stopped == "truncated" else "holds no code"
-            raise ProviderError(f"the answer of {self.model} {what}, twice: choose another model")
+            what = "was cut off at its token limit" if answer.stopped == "truncated" else "held no code"
+            raise ProviderError(
+                f"the answer of {self.model} {what}, twice: choose another model, or a smaller function"
+            )
         notes = tuple(f"the prompt left out {part}" for part in prompt.left_out)
         return Candidate(code.source, self.name, self.model, task.target.name, notes=notes, usage=answer.usage)
 
-    async def _ask(self, prompt: Prompt, number: int, report: Report) -> Answer:
+    async def _ask(self, prompt: Prompt, number: int, report: Report, deadline: float) -> Answer:
         """One answer, with patience: waits as long as the provider asks, else longer each time, with jitter."""
-        for attempt in range(1, ATTEMPTS + 1):
-            received = 0
-
-            def on_text(piece: str) -> None:
-                nonlocal received
-                received += len(piece)
-                report(Generating(self.name, self.model, number, received))
-
+        attempt = 0
+        while True:
+            attempt += 1
             try:
-                return await asyncio.wait_for(self.stream(prompt, on_text), STREAM_DEADLINE_S)
+                return await self._attempt(prompt, number, report)
             except Retryable as failure:
                 wait = failure.wait_s if failure.wait_s is not None else 2.0**attempt * random.uniform(0.5, 1.0)
-                if attempt == ATTEMPTS or wait > LONGEST_WAIT_S:
-                    raise ProviderError(self._redacted(str(failure)), failure.wait_s) from None
+                if attempt >= failure.attempts:
+                    raise ProviderError(str(failure), failure.wait_s) from None
+                if asyncio.get_running_loop().time() + wait > deadline:
+                    raise ProviderError(
+                        f"{failure} (It would take {wait:.0f} s, more than is left of kernelwright.budget.minutes.)",
+                        failure.wait_s,
+                    ) from None
+                why = redact(f"waiting {wait:.0f} s: {failure}", self._key)
+                report(Generating(self.name, self.model, number, waiting=why))
                 await self._sleep(wait)
-            except TimeoutError:
-                raise ProviderError(
-                    f"{self.name} did not finish its answer within {STREAM_DEADLINE_S:.0f} s: try again, or another model"
+
+    async def _attempt(self, prompt: Prompt, number: int, report: Report) -> Answer:
+        """One request. Whatever ends it, cancellation too, closes its connection."""
+        check_base_url(self.name, self.base_url)
+        if not usable(self._key):
+            raise ProviderError(f"the API key of {self.name} has characters that no key has: set {variable(self.name)}")
+        sdk, client = await asyncio.to_thread(self._prepare)
+        async with client:
+            try:
+                return await self._stream(client, prompt, number, report)
+            except sdk.APIStatusError as error:
+                raise explain_status(self.name, self.model, error) from None
+            except sdk.APIConnectionError as error:
+                raise explain_connection(self.name, error) from None
+            except (sdk.APIError, *_broken()) as error:
+                raise Retryable(
+                    f"{self.name}'s stream broke off ({type(error).__name__}: {error}): try again"
                 ) from None
-            except ProviderError as failure:
-                raise ProviderError(self._redacted(str(failure))) from None
-        raise AssertionError("the last attempt returns or raises")
 
-    def _redacted(self, message: str) -> str:
-        """No key ever leaves in a message."""
-        return message.replace(self._key, "[key]") if self._key else message
+    async def _stream(self, client: Any, prompt: Prompt, number: int, report: Report) -> Answer:
+        reading, received, events = self.reading(), 0, 0
+        stream = await self.open(client, prompt)
+        async with stream:
+            async for event in stream:
+                events += 1
+                if piece := _taken(reading, event, self.name):
+                    received += len(piece)
+                    report(Generating(self.name, self.model, number, received))
+            kind = stream.response.headers.get("content-type", "")
+        if not events and "event-stream" not in kind:
+            raise ProviderError(
+                f"what answered for {self.name} does not speak its API (it sent {kind or 'nothing'}): check the base URL"
+            )
+        answer = reading.answer()
+        if answer is None:
+            raise Retryable(f"{self.name}'s stream ended before the answer did: try again")
+        return answer
+
+    def _prepare(self) -> tuple[Any, Any]:
+        """The SDK and a client of it. Runs in a thread: the import takes a second or two, and the editor must not wait.
+
+        Raises:
+            ProviderError: the SDK is not installed.
+        """
+        sdk = load_sdk(self.name)
+        return sdk, self.connect(sdk)
 
 
-def explain_status(provider: str, model: str, status: int, detail: str, wait_s: float | None) -> Exception:
-    """The exception for an HTTP status: what happened and what to do."""
-    detail = detail[:300]
-    if status in (401, 403):
-        return ProviderError(
-            f"{provider} refused the API key ({status}): set a valid one with 'Kernelwright: Set API Key' "
-            f"or the environment variable {provider.upper()}_API_KEY. {detail}"
-        )
-    if status == 404:
-        return ProviderError(
-            f"{provider} knows no model {model!r}: set kernelwright.{provider}.model to one that it offers. {detail}"
-        )
-    if status == 429:
-        return Retryable(f"{provider} limits how often you may ask (429): wait, or raise your quota. {detail}", wait_s)
-    if status in (408, 409) or status >= 500:
-        return Retryable(f"{provider} is overloaded or failing ({status}): try again later. {detail}", wait_s)
-    return ProviderError(f"{provider} rejected the request ({status}): {detail}")
+def load_sdk(name: str) -> Any:
+    """Import a provider's SDK.
 
-
-def retry_after_s(value: str | None) -> float | None:
-    """A retry-after header in seconds; a date or nonsense is None."""
+    Raises:
+        ProviderError: it is not installed.
+    """
     try:
-        return max(0.0, float(value)) if value is not None else None
-    except ValueError:
-        return None
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ProviderError(
+            f"the package {name} is missing ({error}): install it with {sys.executable} -m pip install {name}"
+        ) from error
 
 
-def _again(answer: Answer) -> str:
+def _broken() -> tuple[type[Exception], ...]:
+    """What a stream that breaks off raises beyond the SDK's errors: half an event, or the HTTP library's own.
+
+    Which HTTP library it is depends on the SDK's age.
+    """
+    loaded = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
+    return (json.JSONDecodeError, UnicodeDecodeError, *(module.HTTPError for module in loaded))
+
+
+def _taken(reading: Reading, event: Any, name: str) -> str:
+    """What an event adds. The SDKs do not validate events: a malformed one lacks what its type promises."""
+    try:
+        return reading.take(event)
+    except (AttributeError, TypeError) as error:
+        raise Retryable(f"{name} sent a malformed event ({error}): try again") from None
+
+
+def take_text(pieces: list[str], text: Any) -> str:
+    """Keep a piece of text and give it back.
+
+    Raises:
+        TypeError: it is none, in a malformed event.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"text that is {text!r}")
+    pieces.append(text)
+    return text
+
+
+def _again(prompt: Prompt, answer: Answer) -> Prompt:
+    """The same question once more, with what was wrong with the answer."""
     if answer.stopped == "truncated":
-        return (
+        wish = (
             "Your last answer was cut off at the token limit. Answer with the whole module, shorter and without prose."
         )
-    return "Your last answer held no complete python fence. Answer with one fence that holds the whole module."
+    else:
+        wish = "Your last answer held no complete python fence. Answer with one fence that holds the whole module."
+    return Prompt(prompt.system, f"{prompt.user}\n{wish}\n", prompt.left_out)
 
 
 def _add(left: Usage, right: Usage) -> Usage:
@@ -160,29 +251,3 @@ def _add(left: Usage, right: Usage) -> Usage:
         left.output_tokens + right.output_tokens,
         left.cached_tokens + right.cached_tokens,
     )
-
-
-async def load_sdk(name: str) -> Any:
-    """Import an SDK in a thread: it takes a second or more, and the editor must not wait.
-
-    Raises:
-        ProviderError: it is not installed.
-    """
-    try:
-        return await asyncio.to_thread(importlib.import_module, name)
-    except ImportError as error:
-        raise ProviderError(
-            f"the {name} package is missing in the server's Python: python -m pip install {name} ({error})"
-        ) from error
-
-
-def broken_stream_errors() -> tuple[type[Exception], ...]:
-    """What a stream that breaks off raises: the HTTP library's own errors (which one depends on the SDK's age)."""
-    loaded = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
-    return (OSError, ValueError, RuntimeError, *(module.HTTPError for module in loaded))
-
-
-def cause_of(error: BaseException) -> str:
-    """Why a connection failed, in the words of the layer below."""
-    cause = error.__cause__ or error
-    return f"{type(cause).__name__}: {cause}"[:200]

@@ -1,12 +1,13 @@
-"""Name → provider. With no key the built-in generator is used, and that is said."""
+"""Name → provider. With no usable key the built-in generator is used, and that is said."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kernelwright.errors import UsageError
 from kernelwright.ports import Provider
+from kernelwright.providers.keys import read_key, usable, variable
 from kernelwright.settings import Settings
 
 
@@ -16,23 +17,32 @@ def create(settings: Settings, environment: Mapping[str, str]) -> tuple[Provider
     Raises:
         UsageError: the scripted provider is chosen without a script.
     """
-    if settings.provider == "scripted":
+    name = settings.provider
+    if name == "builtin":
+        return _builtin(), ""
+    if name == "scripted":
         return _scripted(environment), ""
-    if settings.provider == "anthropic":
-        key, base = environment.get("ANTHROPIC_API_KEY", ""), environment.get("ANTHROPIC_BASE_URL", "")
-        if not key:
-            return _builtin(), _no_key("anthropic")
-        from kernelwright.providers.anthropic import AnthropicProvider
+    key = read_key(name, environment)
+    if not usable(key):
+        return _builtin(), _no_key(name, key)
+    return _REMOTE[name](settings, key, environment.get(f"{name.upper()}_BASE_URL", "")), ""
 
-        return AnthropicProvider(settings.anthropic.model, key, settings.anthropic.base_url or base), ""
-    if settings.provider == "openai":
-        key, base = environment.get("OPENAI_API_KEY", ""), environment.get("OPENAI_BASE_URL", "")
-        if not key:
-            return _builtin(), _no_key("openai")
-        from kernelwright.providers.openai import OpenAIProvider
 
-        return OpenAIProvider(settings.openai.model, key, settings.openai.base_url or base), ""
-    return _builtin(), ""
+def _anthropic(settings: Settings, key: str, base_url: str) -> Provider:
+    from kernelwright.providers.anthropic import AnthropicProvider
+
+    chosen = settings.anthropic
+    return AnthropicProvider(chosen.model, key, chosen.base_url or base_url, settings.budget.minutes * 60)
+
+
+def _openai(settings: Settings, key: str, base_url: str) -> Provider:
+    from kernelwright.providers.openai import OpenAIProvider
+
+    chosen = settings.openai
+    return OpenAIProvider(chosen.model, key, chosen.base_url or base_url, settings.budget.minutes * 60)
+
+
+_REMOTE: Mapping[str, Callable[[Settings, str, str], Provider]] = {"anthropic": _anthropic, "openai": _openai}
 
 
 def _builtin() -> Provider:
@@ -50,8 +60,6 @@ def _scripted(environment: Mapping[str, str]) -> Provider:
     return ScriptedProvider.from_folder(Path(folder))
 
 
-def _no_key(name: str) -> str:
-    return (
-        f"{name} has no API key (set {name.upper()}_API_KEY or run 'Kernelwright: Set API Key'); "
-        "using the built-in generator"
-    )
+def _no_key(name: str, key: str) -> str:
+    what = "has a key that holds a space or another character that no key has" if key else "has no key"
+    return f"{name} {what} (set {variable(name)} or run 'Kernelwright: Set API Key'); using the built-in generator"
