@@ -37,24 +37,49 @@ async def test_a_kernel_compiles_for_every_name(
     assert not any(descendants(pid) for pid in worker.pids)
 
 
-KERNEL = "@triton.jit\ndef kernel(x, o, N: tl.constexpr):\n    i = tl.arange(0, N)\n{body}\ndef f(x):\n    o = torch.empty_like(x, dtype=torch.float32)\n    kernel[(1,)](x, o, N=256)\n    return o\n"
+KERNEL = """
+@triton.jit
+def kernel(x, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+{body}
+def f(x):
+    o = torch.empty_like(x, dtype=torch.float32)
+    kernel[(1,)](x, o, N=256)
+    return o
+"""
 REFUSED = {
     "a type that changes in a loop": (
         "    acc = 0.0\n    for k in range(2):\n        acc += tl.load(x + i)\n    tl.store(o + i, acc)",
         "sm_90",
         "for k in range",
     ),
-    "Python that is not Triton": ("    s = [k for k in range(2)]\n    d = {'a': 1}\n    tl.store(o + i, d['a'])", "sm_90", ""),
-    "a block that is not a power of two": ("    j = tl.arange(0, 100)\n    tl.store(o + j, 1.0)", "sm_90", "arange(0, 100)"),
-    "a name that does not exist": ("    tl.store(o + i, tl.no_such_function(tl.load(x + i)))", "sm_90", "no_such_function"),
+    "Python that is not Triton": (
+        "    s = [k for k in range(2)]\n    d = {'a': 1}\n    tl.store(o + i, d['a'])",
+        "sm_90",
+        "",
+    ),
+    "a block that is not a power of two": (
+        "    j = tl.arange(0, 100)\n    tl.store(o + j, 1.0)",
+        "sm_90",
+        "arange(0, 100)",
+    ),
+    "a name that does not exist": (
+        "    tl.store(o + i, tl.no_such_function(tl.load(x + i)))",
+        "sm_90",
+        "no_such_function",
+    ),
     "a dot that is too small": (
-        "    j = tl.arange(0, 4)[:, None] * 4 + tl.arange(0, 4)[None, :]\n    a = tl.load(x + j)\n    tl.store(o + j, tl.dot(a, a))",
+        "    r = tl.arange(0, 4)\n    j = r[:, None] * 4 + r[None, :]\n    a = tl.load(x + j)\n    tl.store(o + j, tl.dot(a, a))",
         "sm_90",
         "tl.dot",
     ),
-    "fp8 on an architecture without": ("    tl.store(o + i, tl.load(x + i).to(tl.float8e4nv).to(tl.float32))", "sm_80", "float8e4nv"),
+    "fp8 on an architecture without": (
+        "    tl.store(o + i, tl.load(x + i).to(tl.float8e4nv).to(tl.float32))",
+        "sm_80",
+        "float8e4nv",
+    ),
     "a helper's fault": ("    tl.store(o + i, helper(tl.load(x + i)))", "sm_90", "v + undefined_name"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -124,12 +149,15 @@ HAZARDS = {
     "does not import": ("import no_such_module", "K111"),
     "has no entry": ("def g(x): pass", "K112"),
     "forks": ("import os\ndef f(x):\n    while True: os.fork()", "K110"),
-    "starts a program that is no compiler": ("import subprocess\ndef f(x):\n    subprocess.run(['/bin/sh', '-c', 'true'])", "K110"),
+    "starts a program that is no compiler": (
+        "import subprocess\ndef f(x):\n    subprocess.run(['/bin/sh', '-c', 'true'])",
+        "K110",
+    ),
     "starts a program of its own": (
         "import subprocess, sys\ndef f(x):\n    open('a', 'w').write('#!/bin/sh\\n')\n    subprocess.run(['./a'])",
         "K110",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HAZARDS)

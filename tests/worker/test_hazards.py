@@ -91,7 +91,7 @@ REFUSED = {
             return Bait
         """,
     ),
-}  # fmt: skip
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

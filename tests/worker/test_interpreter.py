@@ -54,40 +54,99 @@ def values(dtype: torch.dtype, seed: int = 0, count: int = 256) -> torch.Tensor:
 EXACT: dict[str, tuple[str, torch.dtype, torch.dtype, Any]] = {
     "bf16 add": (kernel(STORE.format(value="a + b")), BF16, BF16, lambda x, y: x + y),
     "bf16 multiply": (kernel(STORE.format(value="a * b")), BF16, BF16, lambda x, y: x * y),
-    "bf16 compare and choose": (kernel(STORE.format(value="tl.where(a > b, a, -b)")), BF16, BF16, lambda x, y: torch.where(x > y, x, -y)),
+    "bf16 compare and choose": (
+        kernel(STORE.format(value="tl.where(a > b, a, -b)")),
+        BF16,
+        BF16,
+        lambda x, y: torch.where(x > y, x, -y),
+    ),
     "bf16 absolute": (kernel(STORE.format(value="tl.abs(a)")), BF16, BF16, lambda x, y: x.abs()),
-    "bf16 constant": (kernel(STORE.format(value="tl.full((N,), 1.5, tl.bfloat16) + a")), BF16, BF16, lambda x, y: 1.5 + x),
-    "fp32 to bf16": (kernel(STORE.format(value="(a * 1.001).to(tl.bfloat16)")), F32, BF16, lambda x, y: (x * 1.001).to(BF16)),
+    "bf16 constant": (
+        kernel(STORE.format(value="tl.full((N,), 1.5, tl.bfloat16) + a")),
+        BF16,
+        BF16,
+        lambda x, y: 1.5 + x,
+    ),
+    "fp32 to bf16": (
+        kernel(STORE.format(value="(a * 1.001).to(tl.bfloat16)")),
+        F32,
+        BF16,
+        lambda x, y: (x * 1.001).to(BF16),
+    ),
     "bf16 to fp32": (kernel(STORE.format(value="a.to(tl.float32) * 0.1")), BF16, F32, lambda x, y: x.float() * 0.1),
     "fp32 to fp8": (kernel(STORE.format(value="a.to(tl.float8e4nv)")), F32, FP8, lambda x, y: x.to(FP8)),
-    "fp32 to e5m2": (kernel(STORE.format(value="a.to(tl.float8e5)")), F32, torch.float8_e5m2, lambda x, y: x.to(torch.float8_e5m2)),
+    "fp32 to e5m2": (
+        kernel(STORE.format(value="a.to(tl.float8e5)")),
+        F32,
+        torch.float8_e5m2,
+        lambda x, y: x.to(torch.float8_e5m2),
+    ),
     "fp8 to fp32": (kernel(STORE.format(value="a.to(tl.float32) + 1")), FP8, F32, lambda x, y: x.float() + 1),
-    "fp32 to fp16": (kernel(STORE.format(value="(a * 1.001).to(tl.float16)")), F32, F16, lambda x, y: (x * 1.001).to(F16)),
-    "integer division rounds to zero": (kernel(STORE.format(value="a // 3 + a % 3")), I32, I32, lambda x, y: torch.div(x, 3, rounding_mode="trunc") + torch.fmod(x, 3)),
+    "fp32 to fp16": (
+        kernel(STORE.format(value="(a * 1.001).to(tl.float16)")),
+        F32,
+        F16,
+        lambda x, y: (x * 1.001).to(F16),
+    ),
+    "integer division rounds to zero": (
+        kernel(STORE.format(value="a // 3 + a % 3")),
+        I32,
+        I32,
+        lambda x, y: torch.div(x, 3, rounding_mode="trunc") + torch.fmod(x, 3),
+    ),
     "max": (kernel(WHOLE.format(value="tl.max(a, 0)"), "()"), BF16, BF16, lambda x, y: x.max()),
     "argmax": (kernel(WHOLE.format(value="tl.argmax(a, 0)"), "()"), F32, I32, lambda x, y: x.argmax().int()),
-    "a reduction of one's own": (kernel(WHOLE.format(value="tl.reduce(a, 0, larger)"), "()"), F32, F32, lambda x, y: x.max()),
+    "a reduction of one's own": (
+        kernel(WHOLE.format(value="tl.reduce(a, 0, larger)"), "()"),
+        F32,
+        F32,
+        lambda x, y: x.max(),
+    ),
     "a reduction of pairs": (
         kernel("v, j = tl.reduce((a, i), 0, larger_with_index)\n" + WHOLE.format(value="j.to(tl.float32)"), "()"),
-        F32, F32, lambda x, y: x.argmax().float(),
+        F32,
+        F32,
+        lambda x, y: x.argmax().float(),
     ),
     "a reduction of one axis": (
-        kernel("t = tl.reduce(tl.reshape(a, (N // 8, 8)), 1, larger)\ntl.store(o + tl.arange(0, N // 8), t)", "x.numel() // 8"),
-        F32, F32, lambda x, y: x.view(-1, 8).amax(1),
+        kernel(
+            "t = tl.reduce(tl.reshape(a, (N // 8, 8)), 1, larger)\ntl.store(o + tl.arange(0, N // 8), t)",
+            "x.numel() // 8",
+        ),
+        F32,
+        F32,
+        lambda x, y: x.view(-1, 8).amax(1),
     ),
-    "a scan of one's own": (kernel(STORE.format(value="tl.associative_scan(a, 0, larger)")), F32, F32, lambda x, y: x.cummax(0)[0]),
+    "a scan of one's own": (
+        kernel(STORE.format(value="tl.associative_scan(a, 0, larger)")),
+        F32,
+        F32,
+        lambda x, y: x.cummax(0)[0],
+    ),
     "a scan backwards": (
         kernel(STORE.format(value="tl.associative_scan(a, 0, larger, reverse=True)")),
-        F32, F32, lambda x, y: x.flip(0).cummax(0)[0].flip(0),
+        F32,
+        F32,
+        lambda x, y: x.flip(0).cummax(0)[0].flip(0),
     ),
     "a float argument is fp32": (kernel(STORE.format(value="a * p.to(tl.float32)")), F32, F32, lambda x, y: x * 0.7),
-}  # fmt: skip
+}
 
 CLOSE: dict[str, tuple[str, torch.dtype, torch.dtype, Any]] = {
-    "sum of bf16 accumulates in fp32": (kernel(WHOLE.format(value="tl.sum(a.to(tl.float32), 0)"), "()"), BF16, F32, lambda x, y: x.float().sum()),
+    "sum of bf16 accumulates in fp32": (
+        kernel(WHOLE.format(value="tl.sum(a.to(tl.float32), 0)"), "()"),
+        BF16,
+        F32,
+        lambda x, y: x.float().sum(),
+    ),
     "dot of bf16": (
-        kernel("r = tl.arange(0, 16)\nm = r[:, None] * 16 + r[None, :]\ntl.store(o + m, tl.dot(tl.load(x + m), tl.load(y + m)))", "(16, 16)"),
-        BF16, F32, lambda x, y: x.float().view(16, 16) @ y.float().view(16, 16),
+        kernel(
+            "r = tl.arange(0, 16)\nm = r[:, None] * 16 + r[None, :]\ntl.store(o + m, tl.dot(tl.load(x + m), tl.load(y + m)))",
+            "(16, 16)",
+        ),
+        BF16,
+        F32,
+        lambda x, y: x.float().view(16, 16) @ y.float().view(16, 16),
     ),
     **{
         f"libdevice.{name}": (kernel(STORE.format(value=f"libdevice.{name}(a)")), F32, F32, reference)
@@ -102,8 +161,13 @@ CLOSE: dict[str, tuple[str, torch.dtype, torch.dtype, Any]] = {
         }.items()
     },
     "libdevice.pow": (kernel(STORE.format(value="libdevice.pow(tl.abs(a), b)")), F32, F32, lambda x, y: x.abs() ** y),
-    "libdevice.isnan": (kernel(STORE.format(value="libdevice.isnan(tl.sqrt(a)).to(tl.float32)")), F32, F32, lambda x, y: (x < 0).float()),
-}  # fmt: skip
+    "libdevice.isnan": (
+        kernel(STORE.format(value="libdevice.isnan(tl.sqrt(a)).to(tl.float32)")),
+        F32,
+        F32,
+        lambda x, y: (x < 0).float(),
+    ),
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -135,7 +199,8 @@ async def test_computes_as_torch(name: str, worker: CandidateProcesses, tmp_path
 
 async def test_fp32_dot_has_the_precision_of_tf32(worker: CandidateProcesses, tmp_path: Path) -> None:
     """As on a GPU, where tl.dot rounds fp32 operands to ten bits unless told otherwise."""
-    body = "r = tl.arange(0, 16)\nm = r[:, None] * 16 + r[None, :]\ntl.store(o + m, tl.dot(tl.load(x + m), tl.load(y + m){how}))"
+    body = "r = tl.arange(0, 16)\nm = r[:, None] * 16 + r[None, :]\n"
+    body += "tl.store(o + m, tl.dot(tl.load(x + m), tl.load(y + m){how}))"
     x, y = values(F32), values(F32, 1)
     exact = x.view(16, 16).double() @ y.view(16, 16).double()
     errors = {}

@@ -41,7 +41,11 @@ FOUND = {
         elementwise("m = i <= n\n" + COPY, INTO_EMPTY),
         COPY,
     ),
-    "negative offset": ({"K301"}, elementwise("tl.store(o + i, tl.load(x + i - 1, mask=m), mask=m)", INTO_EMPTY), "i - 1"),
+    "negative offset": (
+        {"K301"},
+        elementwise("tl.store(o + i, tl.load(x + i - 1, mask=m), mask=m)", INTO_EMPTY),
+        "i - 1",
+    ),
     "into the neighbour of one storage": (
         {"K302"},
         elementwise(
@@ -52,7 +56,11 @@ FOUND = {
     ),
     "grid too small": ({"K305"}, elementwise(COPY, INTO_EMPTY.replace("triton.cdiv(n, 64)", "n // 64")), "torch.empty"),
     "never launched": ({"K305"}, elementwise(COPY, "return torch.empty_like(x)"), "torch.empty"),
-    "two programs write": ({"K303"}, elementwise("tl.store(o + i % 7, tl.load(x + i, mask=m), mask=m)", INTO_ONE.replace("(1)", "(7)")), "i % 7"),
+    "two programs write": (
+        {"K303"},
+        elementwise("tl.store(o + i % 7, tl.load(x + i, mask=m), mask=m)", INTO_ONE.replace("(1)", "(7)")),
+        "i % 7",
+    ),
     "two lanes write": (
         {"K303"},
         elementwise("tl.store(o + i // 2, tl.load(x + i, mask=m), mask=m)", INTO_ONE.replace("zeros(1)", "zeros(n)")),
@@ -73,7 +81,9 @@ FOUND = {
     ),
     "atomic sum into empty memory": (
         {"K304"},
-        elementwise("tl.atomic_add(o, tl.sum(tl.load(x + i, mask=m, other=0.0), 0))", INTO_ONE.replace("zeros", "empty")),
+        elementwise(
+            "tl.atomic_add(o, tl.sum(tl.load(x + i, mask=m, other=0.0), 0))", INTO_ONE.replace("zeros", "empty")
+        ),
         "tl.atomic_add",
     ),
     "adds to empty memory": (
@@ -81,17 +91,34 @@ FOUND = {
         elementwise("tl.store(o + i, tl.load(o + i, mask=m) + tl.load(x + i, mask=m), mask=m)", INTO_EMPTY),
         "tl.load(o + i",
     ),
-    "masked lanes in a sum": ({"K306"}, elementwise("tl.store(o, tl.sum(tl.load(x + i, mask=m), 0))", INTO_ONE.replace("64", "512")), "tl.load"),
-    "masked lanes in a maximum": ({"K306"}, elementwise("tl.store(o, tl.max(tl.load(x + i, mask=m), 0))", INTO_ONE.replace("64", "512")), "tl.load"),
-    "masked lanes in a running sum": (
+    "masked lanes in a sum": (
         {"K306"},
-        elementwise("v = tl.load(x + i, mask=m & (i > 3))\ntl.store(o + i, tl.cumsum(v, 0), mask=m)", INTO_EMPTY.replace("64", "512")),
+        elementwise("tl.store(o, tl.sum(tl.load(x + i, mask=m), 0))", INTO_ONE.replace("64", "512")),
         "tl.load",
     ),
-    "masked lanes stored": ({"K306"}, elementwise("tl.store(o + i, tl.load(x + i, mask=m & (i > 5)) + 1, mask=m)", INTO_EMPTY), "tl.load"),
+    "masked lanes in a maximum": (
+        {"K306"},
+        elementwise("tl.store(o, tl.max(tl.load(x + i, mask=m), 0))", INTO_ONE.replace("64", "512")),
+        "tl.load",
+    ),
+    "masked lanes in a running sum": (
+        {"K306"},
+        elementwise(
+            "v = tl.load(x + i, mask=m & (i > 3))\ntl.store(o + i, tl.cumsum(v, 0), mask=m)",
+            INTO_EMPTY.replace("64", "512"),
+        ),
+        "tl.load",
+    ),
+    "masked lanes stored": (
+        {"K306"},
+        elementwise("tl.store(o + i, tl.load(x + i, mask=m & (i > 5)) + 1, mask=m)", INTO_EMPTY),
+        "tl.load",
+    ),
     "masked lanes as an offset": (
         {"K306"},
-        elementwise("j = tl.load(x + i, mask=m).to(tl.int32)\ntl.store(o + i, tl.load(x + (j - j)), mask=m)", INTO_EMPTY),
+        elementwise(
+            "j = tl.load(x + i, mask=m).to(tl.int32)\ntl.store(o + i, tl.load(x + (j - j)), mask=m)", INTO_EMPTY
+        ),
         "j = tl.load",
     ),
     "a 32-bit offset that overflows": (
@@ -110,7 +137,10 @@ FOUND = {
     ),
     "an address out of nowhere": (
         {"K301"},
-        elementwise("p = (i.to(tl.int64) + 4096).to(tl.pointer_type(tl.float32))\ntl.store(o + i, tl.load(p, mask=m), mask=m)", INTO_EMPTY),
+        elementwise(
+            "p = (i.to(tl.int64) + 4096).to(tl.pointer_type(tl.float32))\ntl.store(o + i, tl.load(p, mask=m), mask=m)",
+            INTO_EMPTY,
+        ),
         "tl.load(p",
     ),
     "a block pointer without a boundary check": (
@@ -121,13 +151,17 @@ FOUND = {
         ),
         "tl.load(p)",
     ),
-}  # fmt: skip
+}
 
 CLEAN = {
     "copy": elementwise(COPY, INTO_EMPTY),
-    "in place": elementwise("tl.store(x + i, tl.load(x + i, mask=m) * 2, mask=m)", "kernel[(triton.cdiv(n, 64),)](x, x, n, B=64)\nreturn x"),
+    "in place": elementwise(
+        "tl.store(x + i, tl.load(x + i, mask=m) * 2, mask=m)", "kernel[(triton.cdiv(n, 64),)](x, x, n, B=64)\nreturn x"
+    ),
     "atomic sum": elementwise("tl.atomic_add(o, tl.sum(tl.load(x + i, mask=m, other=0.0), 0))", INTO_ONE),
-    "masked lanes chosen away": elementwise("tl.store(o, tl.sum(tl.where(m, tl.load(x + i, mask=m), 0.0), 0))", INTO_ONE.replace("64", "512")),
+    "masked lanes chosen away": elementwise(
+        "tl.store(o, tl.sum(tl.where(m, tl.load(x + i, mask=m), 0.0), 0))", INTO_ONE.replace("64", "512")
+    ),
     "masked lanes in a mask that is off": elementwise(
         "v = tl.load(x + i, mask=m)\ntl.store(o + i, v, mask=m & (v > -1e30))\ntl.store(o + i, v, mask=m)", INTO_EMPTY
     ),
@@ -142,7 +176,9 @@ CLEAN = {
     "hashes wrap around": elementwise(
         "h = (i * 1103515245 + 12345) ^ (i * 214013)\ntl.store(o + i, h.to(tl.float32), mask=m)", INTO_EMPTY
     ),
-    "64-bit offsets": elementwise("tl.store(o + i.to(tl.int64), tl.load(x + i.to(tl.int64), mask=m), mask=m)", INTO_EMPTY),
+    "64-bit offsets": elementwise(
+        "tl.store(o + i.to(tl.int64), tl.load(x + i.to(tl.int64), mask=m), mask=m)", INTO_EMPTY
+    ),
     "a block pointer": elementwise(
         "p = tl.make_block_ptr(x, (n,), (1,), (tl.program_id(0) * B,), (B,), (0,))\n"
         "tl.store(o + i, tl.load(p, boundary_check=(0,)), mask=m)",
@@ -179,7 +215,7 @@ def f(x):
     product[(2, 1)](a, b, c, 27, 13, 10, BM=16, BN=16, BK=16)
     return c
 """,
-}  # fmt: skip
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -229,7 +265,10 @@ async def test_an_output_is_named_with_its_first_missing_element(worker: Candida
 
 
 async def test_programs_run_in_a_shuffled_order_that_repeats(worker: CandidateProcesses, tmp_path: Path) -> None:
-    source = elementwise("tl.store(o + tl.atomic_add(o + 63, 1.0).to(tl.int32), tl.program_id(0).to(tl.float32))", "o = torch.zeros(64)\nkernel[(40,)](x, o, n, B=64)\nreturn o")  # fmt: skip
+    source = elementwise(
+        "tl.store(o + tl.atomic_add(o + 63, 1.0).to(tl.int32), tl.program_id(0).to(tl.float32))",
+        INTO_ONE.replace("zeros(1)", "zeros(64)").replace("triton.cdiv(n, 64)", "40"),
+    )
     orders = []
     for _ in range(2):
         files = [case(tmp_path / str(number), torch.randn(300)) for number in range(2)]

@@ -17,13 +17,18 @@ from kernelwright.errors import EnvironmentProblem, KernelwrightError, WorkerErr
 from kernelwright.model import Json
 
 PACKAGE_ROOT = Path(kernelwright.__file__).resolve().parent.parent
+TOO_OLD = 86
+"""Exit status of an interpreter older than the worker's own syntax."""
 BOOTSTRAP = (
-    "import sys; root = sys.argv.pop(1); sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, root); "
+    f"import os, sys; sys.version_info >= (3, 10) or os._exit({TOO_OLD}); "
+    "root = sys.argv.pop(1); sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, root); "
     "import kernelwright.worker.main as m; sys.path.remove(root); raise SystemExit(m.main())"
 )
 SECRET_WORDS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 MAX_LINE = 64 << 20
 """Bytes of one reply."""
+MAX_LOG = 1 << 20
+"""Bytes; a longer log is begun anew with the next process."""
 
 
 def worker_environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -64,9 +69,9 @@ class WorkerProcess:
             WorkerError: it died or answered nonsense.
         """
         async with self._turn:
-            if self.pid is None:
-                await self._start()
             try:
+                if self.pid is None:
+                    await self._start()
                 return await self._exchange(op, fields)
             except BaseException as error:
                 # Also cancellation: after it the worker is in the middle of something, so it goes.
@@ -77,8 +82,12 @@ class WorkerProcess:
     async def start(self) -> None:
         """Start now rather than at the first request."""
         async with self._turn:
-            if self.pid is None:
-                await self._start()
+            try:
+                if self.pid is None:
+                    await self._start()
+            except BaseException:
+                await asyncio.shield(self._end())
+                raise
 
     async def close(self) -> None:
         """Kill the group and wait until it is gone. Harmless when nothing runs."""
@@ -90,11 +99,12 @@ class WorkerProcess:
             _kill_tree(self._process.pid)
 
     async def _start(self) -> None:
+        await self._end()  # what an earlier process left: its pipes
         read_request, self._write_fd = os.pipe()
         read_reply, write_reply = os.pipe()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self.log.open("ab") as log:
+            with self.log.open("ab" if _size(self.log) < MAX_LOG else "wb") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *(self.interpreter, "-X", "utf8", "-c", BOOTSTRAP, str(PACKAGE_ROOT)),
                     *(self.role, str(read_request), str(write_reply)),
@@ -106,9 +116,10 @@ class WorkerProcess:
                     env=worker_environment(self._environment),
                     start_new_session=True,
                 )
-        except OSError as error:
-            os.close(self._write_fd)
+        except BaseException as error:
             os.close(read_reply)
+            if not isinstance(error, OSError):
+                raise
             raise EnvironmentProblem(
                 f"the Python interpreter {self.interpreter} cannot be started ({error.strerror}): "
                 "choose another one with the setting kernelwright.interpreter"
@@ -147,12 +158,24 @@ class WorkerProcess:
             answer = json.loads(line) if line else None
         except ValueError as error:
             raise WorkerError(f"the {self.role} worker answered nonsense: {error}") from error
+        if answer is None and await self._status() == TOO_OLD:
+            raise EnvironmentProblem(
+                f"{self.interpreter} is older than Python 3.10: choose another interpreter with the setting "
+                "kernelwright.interpreter"
+            )
         if not isinstance(answer, dict):
             raise WorkerError(f"the {self.role} worker ended unexpectedly. {self._last_words()}")
         return answer
 
+    async def _status(self) -> int | None:
+        """The exit status of a process that closed its pipe; None where it runs on all the same."""
+        if self._process is not None:
+            with contextlib.suppress(asyncio.TimeoutError):
+                return await asyncio.wait_for(self._process.wait(), 1)
+        return None
+
     def _fault(self, error: Mapping[str, Json]) -> KernelwrightError:
-        kind = getattr(errors, str(error.get("type")), WorkerError)
+        kind = getattr(errors, str(error.get("type")), None)
         message = str(error.get("message", "no message"))
         if isinstance(kind, type) and issubclass(kind, KernelwrightError) and kind is not errors.InputsNeeded:
             return kind(message)
@@ -175,17 +198,38 @@ class WorkerProcess:
             os.close(self._write_fd)
             self._write_fd = -1
         if process is not None:
-            _kill_tree(process.pid)
+            below = _kill_tree(process.pid)
             await process.wait()
+            while any(map(_runs, below)):  # they are dying: nothing of ours tells when, they are not our children
+                await asyncio.sleep(0.005)
 
 
-def _kill_tree(pid: int) -> None:
-    """SIGKILL a worker's group and everything below it, children that made groups of their own included."""
-    for child in _descendants(pid):
+def _kill_tree(pid: int) -> list[int]:
+    """SIGKILL a worker's group and everything below it, children that made groups of their own included.
+
+    Returns the processes below it.
+    """
+    below = _descendants(pid)
+    for child in below:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(child, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+    return below
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there and not just waiting to be reaped."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2][0] not in "ZX"
+        )
+    except (OSError, IndexError):
+        return False
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _descendants(pid: int) -> list[int]:

@@ -108,7 +108,8 @@ class Hooks:
         def load(builder: Any, pointers: Handle, mask: Any, other: Any, *rest: Any, **named: Any) -> Handle:
             lanes = _lanes(mask, pointers)
             allowed, undefined = self._sanitizer.load(pointers, lanes, other is not None)
-            result = original(builder, pointers, _mask(allowed), _poison(pointers, lanes) if other is None else other, *rest, **named)
+            fill = _poison(pointers, lanes) if other is None else other
+            result = original(builder, pointers, _mask(allowed), fill, *rest, **named)
             if other is not None and taint.lanes(other):
                 taint.mark(result, taint.each(taint.lanes(other), lambda found: found & ~lanes))
             taint.mark(result, undefined)

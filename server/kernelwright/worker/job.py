@@ -127,18 +127,23 @@ def run_cases(order: Order, answers: Answers, watch: Callable[[int], Any]) -> No
     `watch(number)` is a context that gives an object with `findings()`: the sanitizer, or nothing.
     """
     settle(order)
+    calls = [wire.read_call(folder) for folder in order.folders]  # before any of the candidate's code runs
     with report(answers, 0, order.file):
         entry = load(order)
-        for number, folder in enumerate(order.folders):
+        for number, data in enumerate(calls):
             with report(answers, number, order.file):
-                _run_case(order, answers, entry, number, folder, watch)
+                _run_case(order, answers, entry, number, data, watch)
     answers.send(end=True)
 
 
 def _run_case(
-    order: Order, answers: Answers, entry: Callable[..., Any], number: int, folder: Path, watch: Callable[[int], Any]
+    order: Order,
+    answers: Answers,
+    entry: Callable[..., Any],
+    number: int,
+    data: wire.CallData,
+    watch: Callable[[int], Any],
 ) -> None:
-    data = wire.read_call(folder)
     watcher = None
     try:
         with watch(number) as watcher:
@@ -153,9 +158,18 @@ def _run_case(
             os._exit(0)
         raise
     if not order.discard:
+        _write(order, order.folders[number], data, value)
+    answers.send(case=number, seconds=seconds, findings=watcher.findings())
+
+
+def _write(order: Order, folder: Path, data: wire.CallData, value: Any) -> None:
+    try:
         wire.write_back(folder, data)
         wire.write_output(folder, value, order.nonce)
-    answers.send(case=number, seconds=seconds, findings=watcher.findings())
+    except OSError as error:
+        if _is_memory(error):
+            raise
+        raise Fault("K505", f"its outputs cannot be written: {describe(error)}") from error
 
 
 @contextlib.contextmanager
