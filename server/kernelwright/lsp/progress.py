@@ -86,6 +86,8 @@ def stage_text(event: Event) -> str:
             return f"Writing kernel ({' '.join(part for part in (provider, model) if part)}{again}){size}"
         case Checking(stage="values", done=done, total=total):
             return f"Checking values {done}/{total}"
+        case Checking(stage="guard"):
+            return "Checking the guard"
         case Checking(stage=stage):
             return stage[:1].upper() + stage[1:]
         case CandidateRefuted(verdict=verdict):
