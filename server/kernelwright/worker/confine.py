@@ -204,10 +204,10 @@ def _rules(walls: Walls) -> Iterable[tuple[Iterable[str | Path], int]]:
     yield ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"), _DEVICE
     if walls.programs:
         yield (*walls.programs, *_dynamic_loaders()), _PROGRAM
-    if walls.gpu:  # CUDA names its threads in /proc/self; without that it fails with error 304
+    if walls.gpu:  # CUDA names its threads in /proc/self, truncating the file first; else it fails with error 304
         yield ("/sys", "/proc/devices", "/proc/modules", "/proc/filesystems", "/proc/version", "/proc/sys"), _READ
         yield ("/proc/driver/nvidia", "/etc/nsswitch.conf", "/etc/passwd"), _READ
-        yield ("/proc/self",), _READ | Files.WRITE_FILE
+        yield ("/proc/self",), _READ | Files.WRITE_FILE | Files.TRUNCATE
         yield (*Path("/dev").glob("nvidia*"), "/dev/dri", "/dev/kfd", "/dev/shm"), _DEVICE
         yield ("/dev/shm",), _WRITE
 
