@@ -19,7 +19,7 @@ export class Secrets {
   /** Whether there is a key for this provider, here or in the environment that VS Code was started in. */
   async has({ id, keyVariable }: Provider): Promise<boolean> {
     if (!keyVariable) return true;
-    return Boolean(process.env[keyVariable] ?? (await this.storage.get(name(id))));
+    return Boolean(process.env[keyVariable]) || Boolean(await this.storage.get(name(id)));
   }
 
   /** Asks for a key and keeps it. Returns whether one was given. */

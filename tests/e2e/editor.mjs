@@ -142,6 +142,24 @@ export class Editor {
     return { line: Number(line), column: Number(column) };
   }
 
+  /** Rests the mouse on a word until the hover says `text`; a redraw under the mouse closes a hover, so again if need be. */
+  async hoverOver(line, word, text) {
+    const target = this.line(line)
+      .locator('span', { hasText: new RegExp(`^${word}$`) })
+      .first();
+    for (let attempt = 1; ; attempt++) {
+      // A click first: after a right-click whose menu was left by the keyboard, VS Code shows no hovers.
+      await this.page.mouse.click(700, 700);
+      await target.hover();
+      try {
+        await this.hover(text).first().waitFor({ timeout: 3000 });
+        return this.hover(text).first();
+      } catch (error) {
+        if (attempt === 4) throw error;
+      }
+    }
+  }
+
   async save() {
     await this.page.keyboard.press('Control+s');
     await this.page.locator('.tab.active.dirty').waitFor({ state: 'detached' });

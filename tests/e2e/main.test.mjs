@@ -39,12 +39,7 @@ workbenchSuite(
 
     step('hover over the pending kernel tells its evidence', async ({ page, editor }, shot) => {
       await editor.tab(FILE).click();
-      await editor
-        .line('def rms_norm')
-        .locator('span', { hasText: /^rms_norm$/ })
-        .first()
-        .hover();
-      await editor.hover(/cases/).first().waitFor();
+      await editor.hoverOver('def rms_norm', 'rms_norm', /cases/);
       await shot('hover-pending');
       await page.keyboard.press('Escape');
     });
@@ -52,15 +47,11 @@ workbenchSuite(
     step('accept; one Ctrl+Z restores the file byte for byte', async ({ page, editor, read }, shot) => {
       const before = read(FILE);
       await editor.tab(TITLE).click();
-      await editor.titleAction('Accept Kernel').click();
-      await editor.tab(TITLE).waitFor({ state: 'detached' });
-      await editor.line('def rms_norm').waitFor();
-      await editor.page.locator('.editor-instance .monaco-editor.focused').waitFor();
-      await editor.lens('Re-check').waitFor();
+      await editor.accept('rms_norm');
       await shot('accepted');
       await editor.save();
       const after = read(FILE);
-      assert.match(after, /^@triton\.jit$/m);
+      assert.match(after, /^ {4}@triton\.jit$/m);
       assert.ok(after.includes(`${DISPATCH}\ndef rms_norm(`));
       await page.keyboard.press('Control+z');
       await editor.lens('Generate Triton kernel').waitFor();
@@ -73,12 +64,7 @@ workbenchSuite(
     });
 
     step('hover over the accepted kernel tells its evidence', async ({ page, editor }, shot) => {
-      await editor
-        .line('def rms_norm')
-        .locator('span', { hasText: /^rms_norm$/ })
-        .first()
-        .hover();
-      await editor.hover(/cases/).first().waitFor();
+      await editor.hoverOver('def rms_norm', 'rms_norm', /cases/);
       await shot('hover');
       await page.keyboard.press('Escape');
     });
@@ -108,6 +94,24 @@ workbenchSuite(
         await editor
           .run('View: Toggle Problems (Errors, Warnings, Infos)')
           .catch(() => page.keyboard.press('Control+j'));
+      },
+    );
+
+    step(
+      'a model without a key: the UI says that the built-in generator is used',
+      async ({ page, editor }, shot) => {
+        await editor.run('Kernelwright: Select Provider…');
+        await editor.row('Anthropic').first().click();
+        await page.locator('.quick-input-widget', { hasText: 'API key of Anthropic' }).waitFor();
+        await shot('api-key');
+        await page.keyboard.press('Escape');
+        await editor.button(editor.toast('key'), 'Set API Key…').waitFor();
+        await editor.status('Kernelwright: built-in').waitFor();
+        await shot('no-key');
+        await editor.clearToasts();
+        await editor.run('Kernelwright: Select Provider…');
+        await editor.row('Built-in generator').first().click();
+        await editor.status('Kernelwright: built-in').waitFor({ state: 'detached' });
       },
     );
 

@@ -1,5 +1,6 @@
 // The client against the real server with a scripted core: every way that a request can end, decided by the function's name.
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
 import path from 'node:path';
 import { alive, until, workbenchSuite } from './workbench.mjs';
 
@@ -178,18 +179,33 @@ workbenchSuite('scripted', options, step => {
     await page.keyboard.press('Escape');
   });
 
-  step(
-    'a model without a key: the status says that the built-in generator is used',
-    async ({ page, editor }, shot) => {
-      await editor.run('Kernelwright: Select Provider…');
-      await editor.row('Anthropic').first().click();
-      await page.locator('.quick-input-widget', { hasText: 'API key of Anthropic' }).waitFor();
-      await shot('api-key');
-      await page.keyboard.type('sk-ant-not-a-key');
-      await page.keyboard.press('Enter');
-      await editor.lens('Generate Triton kernel').waitFor();
-    },
-  );
+  step('an API key: typed, it is in the environment of a new server; cleared, it is gone', async wb => {
+    const { page, editor, processes } = wb;
+    const keyOfServer = () => {
+      const { server } = processes();
+      const environment = server && fs.readFileSync(`/proc/${server.pid}/environ`, 'utf8').split('\0');
+      return environment?.length > 1
+        ? (environment.find(each => each.startsWith('ANTHROPIC_API_KEY=')) ?? 'none')
+        : 'starting';
+    };
+    assert.equal(keyOfServer(), 'none');
+    await editor.run('Kernelwright: Select Provider…');
+    await editor.row('Anthropic').first().click();
+    await page.locator('.quick-input-widget', { hasText: 'API key of Anthropic' }).waitFor();
+    await page.keyboard.type('sk-ant-not-a-key');
+    await page.keyboard.press('Enter');
+    await until(
+      () => keyOfServer() === 'ANTHROPIC_API_KEY=sk-ant-not-a-key',
+      () => `the key: ${keyOfServer()}`,
+    );
+    await editor.run('Kernelwright: Clear API Key…');
+    await editor.row('Anthropic').first().click();
+    await until(
+      () => keyOfServer() === 'none',
+      () => `no key: ${keyOfServer()}`,
+    );
+    assert.doesNotMatch(wb.log(), /sk-ant/);
+  });
 
   step('nothing was asked of the network', async ({ offsite }) => {
     assert.deepEqual(offsite, []);

@@ -15,6 +15,7 @@ const NODE = path.join(ROOT, '.toolchain/workbench/node');
 const SERVER = path.join(ROOT, '.toolchain/workbench/node_modules/code-server/lib/vscode/out/server-main.js');
 // No marketplace and no telemetry: code-server's defaults go to the network.
 const ENV = { ...process.env, EXTENSIONS_GALLERY: '{}', CS_TELEMETRY_URL: 'http://127.0.0.1:9/' };
+for (const key of ['ANTHROPIC_API_KEY', 'OPENAI_API_KEY']) delete ENV[key];
 const SETTINGS = {
   'security.workspace.trust.enabled': false,
   'telemetry.telemetryLevel': 'off',
@@ -143,7 +144,7 @@ export async function startWorkbench({ files, settings, env, scripted = false, i
   });
   const context = await browser.newContext({ viewport: { width: 1400, height: 900 } });
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(40_000);
   const offsite = [];
   page.on('request', request => {
     const { protocol, hostname } = new URL(request.url());
