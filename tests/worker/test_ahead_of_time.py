@@ -69,7 +69,7 @@ REFUSED = {
         "no_such_function",
     ),
     "a dot that is too small": (
-        "    r = tl.arange(0, 4)\n    j = r[:, None] * 4 + r[None, :]\n    a = tl.load(x + j)\n    tl.store(o + j, tl.dot(a, a))",
+        "    r = tl.arange(0, 4)\n    j = r[:, None] * 4 + r[None, :]\n    a = tl.load(x + j)\n    tl.store(o, tl.dot(a, a))",
         "sm_90",
         "tl.dot",
     ),
