@@ -153,9 +153,11 @@ def compilers(triton: Any, *, with_c: bool) -> tuple[Path, ...]:
             found.append(Path(value).resolve())
     found += [folder for folder in (Path("/opt/rocm/llvm/bin"),) if folder.is_dir()]
     if with_c:
-        roots = {Path(path).resolve().parent for path in (_c_compiler(), shutil.which("ldconfig")) if path}
+        tools = [Path(path).resolve() for path in (_c_compiler(), shutil.which("ldconfig")) if path]
+        # A compiler outside of /usr keeps its passes, headers and libraries beside its bin folder.
+        roots = {tool.parent.parent if tool.parent.name == "bin" else tool.parent for tool in tools}
         found += [
-            *roots,
+            *(root for root in roots if root not in (Path("/"), Path("/usr"))),
             *(folder for folder in map(Path, ("/usr/bin", "/usr/lib", "/usr/libexec")) if folder.is_dir()),
         ]
     return tuple(found)
