@@ -167,7 +167,24 @@ class Emitter:
     def run(self) -> None:
         getattr(self, f"_{self.schedule}")()
         if self._dtype_from:
-            self.lines.insert(0, f"    dtype = {self._dtype_from}_ptr.dtype.element_ty")
+            words = f"    dtype = {self._dtype_from}_ptr.dtype.element_ty"
+            self.lines.insert(0, f"{words}  # eager rounds to it where the casts stand")
+        self.lines[:0] = fold(f'    """{self._summary()}"""')
+
+    def _summary(self) -> str:
+        """One line on the schedule."""
+        passes = sum(line.lstrip().startswith("for start in") for line in self.lines)
+        looped = f"{passes} pass{'es' if passes > 1 else ''} over the row, COLS places at a time"
+        owner = "A program owns ROWS rows" if self.has_rows else "One program does it all"
+        return {
+            "held": f"{owner} and holds {'them' if self.has_rows else 'the row'} in registers.",
+            "looped": f"{owner}: {looped}.",
+            "partial": "Every program reduces its share of the elements to one partial result.",
+            "final": "One program combines the partial results.",
+            "flat": "A program computes a tile of the output."
+            if self.has_cols or self.has_rows
+            else "One program computes the one element.",
+        }[self.schedule]
 
     def _flat(self) -> None:
         for store in self.body.stores:
@@ -210,7 +227,9 @@ class Emitter:
         roots = [member.source for member in due] + [store.value for store in written]
         roots += [condition for store in written for condition in store.conditions]
         scans = [
-            m for m in self.body.members if m.collective.scans and any(self._needs(root, m.collective) for root in roots)
+            m
+            for m in self.body.members
+            if m.collective.scans and any(self._needs(root, m.collective) for root in roots)
         ]
         self._hoist(tuple(roots + [scan.source for scan in scans]))
         accumulators = [(member, self._begin(member)) for member in due]
@@ -295,7 +314,7 @@ class Emitter:
             return self._col_head("tl.program_id(0).to(tl.int64) * COLS + ")
         extent = self._extent()
         head = [("pid", "tl.program_id(0)"), ("row", rows.format(extent))]
-        return head + self._row_head()[1:] + self._col_head(f"pid % tl.cdiv({extent}, COLS) * COLS + ")
+        return head + self._row_head()[1:] + self._col_head(f"(pid % tl.cdiv({extent}, COLS)).to(tl.int64) * COLS + ")
 
     def _row_head(self) -> list[tuple[str, str]]:
         if not self.has_rows:
@@ -402,7 +421,11 @@ class Emitter:
             case "load":
                 return self._load(expression)
             case "constant":
-                return constant(*expression.detail) if expression.dtype != "bool" else constant("bool", expression.detail[1])
+                return (
+                    constant(*expression.detail)
+                    if expression.dtype != "bool"
+                    else constant("bool", expression.detail[1])
+                )
             case "scalar":
                 self.scalars.setdefault(expression.detail, self.names.scalar(expression.detail))
                 return Text(self.scalars[expression.detail])
@@ -417,10 +440,17 @@ class Emitter:
                 return self._cast(expression)
         kind = expression.kind
         parts = list(expression.arguments)
-        if kind in ("round", "floor", "ceil", "trunc") and parts[0].kind == "div" and parts[0].number not in self._known:
+        if (
+            kind in ("round", "floor", "ceil", "trunc")
+            and parts[0].kind == "div"
+            and parts[0].number not in self._known
+        ):
             parts[0] = self.builder.make("div_exact", parts[0].arguments, parts[0].dtype, name=parts[0].name)
         form = f"{kind}_whole" if kind in WHOLE and expression.dtype not in FLOATS else kind
         texts = [self._named(part) if form in REPEATING else self.expression(part) for part in parts]
+        if all(part.kind == "constant" for part in parts):
+            # Python would compute with these itself, and stop at 0.0 / 0.0.
+            texts[0] = Text(f"tl.full((), {texts[0].words}, {TYPES[parts[0].dtype]})")
         return render(kind, texts, expression.dtype)
 
     def _cast(self, expression: Expr) -> Text:
@@ -436,7 +466,7 @@ class Emitter:
         if plain and dtype == "float32":
             return words
         if plain:
-            words = Text(f"tl.full((1,), {words.words}, tl.float32)")
+            words = Text(f"tl.full((), {words.words}, tl.float32)")
         elif source.dtype not in FLOATS:
             words = Text(f"{words.within(ATOM)}.to(tl.float32)")
         if dtype == "float32":
@@ -446,7 +476,9 @@ class Emitter:
     def _type(self, dtype: str) -> str:
         if dtype != self.names.main:
             return TYPES[dtype]
-        holder = next((b.name for b in self.buffers.values() if b.dtype == dtype and not b.name.endswith("_scratch")), None)
+        holder = next(
+            (b.name for b in self.buffers.values() if b.dtype == dtype and not b.name.endswith("_scratch")), None
+        )
         if holder is None:
             return TYPES[dtype]
         self._dtype_from = holder
@@ -482,12 +514,16 @@ class Emitter:
         kernel = self.body.kernel
         if self.names.contiguous(buffer):
             position = ravel(index, buffer.shape)
-            if position == ravel(kernel.row + kernel.place, kernel.rows + kernel.places) and self.has_rows and self.has_cols:
+            if (
+                position == ravel(kernel.row + kernel.place, kernel.rows + kernel.places)
+                and self.has_rows
+                and self.has_cols
+            ):
                 offsets = ["row" if self._extent() == "1" else f"row * {self._extent()}", "col"]
                 offsets = offsets if product(kernel.places) != ONE else ["row"]
             elif position == ravel(kernel.row, kernel.rows) and self.has_rows:
                 offsets = ["row"]
-            elif position == ravel(kernel.place, kernel.places) and self.has_cols and not position == ZERO:
+            elif position == ravel(kernel.place, kernel.places) and self.has_cols and position != ZERO:
                 offsets = ["col"]
             else:
                 offsets = [] if position == ZERO else [self._size(position).words]
@@ -630,9 +666,7 @@ class Emitter:
         helper = "_first_largest" if kind == "argmax" else "_first_smallest"
         self.helpers.add(helper)
         name = self.fresh(self._result_name(member.collective))
-        place = "col" + (" + 0 * row" if self.has_rows else "")
         pair = f"({self._filled(member)}, {self._places(member)})"
-        del place
         keep = ", keep_dims=True" if self.has_rows else ""
         self._write(f"_, {name} = tl.reduce({pair}, {1 if self.has_rows else 0}, {helper}{keep})")
         self._results[(member.collective.order, 0)] = Text(name)

@@ -17,8 +17,6 @@ from kernelwright.providers.builtin.ir import (
     Unsupported,
     Value,
     children,
-    own_indices,
-    sizes_of,
     walk,
 )
 from kernelwright.providers.builtin.lowering import Context, arithmetic
@@ -319,7 +317,7 @@ class Plan:
         """A reduction over rows and places of a kernel: first over the places there, then over its rows."""
         if collective.kind not in HIERARCHICAL:
             return False
-        for position in reversed(sorted(self._read(collective))):
+        for position in sorted(self._read(collective), reverse=True):
             kernel = self.kernels[position]
             source = collective.source
             if source.shape != kernel.shape or not kernel.collectives:
@@ -344,7 +342,7 @@ class Plan:
     def _prepare_source(self, collective: Collective) -> bool:
         """The source is one value a row of an earlier kernel: that kernel stores it."""
         source = collective.source
-        for position in reversed(sorted(self._read(collective))):
+        for position in sorted(self._read(collective), reverse=True):
             kernel = self.kernels[position]
             if product(source.shape) != product(kernel.rows) or not kernel.collectives:
                 continue
@@ -515,6 +513,3 @@ def fuse(context: Context, outputs: list[tuple[Buffer, Value]]) -> Plan:
     for buffer, value in outputs:
         plan.add_output(buffer, value)
     return plan
-
-
-__all__ = ["Body", "Kernel", "Member", "Plan", "Store", "fuse", "own_indices", "sizes_of"]

@@ -169,7 +169,9 @@ def _exact(number: float, dtype: str) -> bool:
     if number != number or number in (float("inf"), float("-inf")):
         return dtype in FLOATS
     if dtype in FLOATS:
-        return dtype == "float32" or (abs(number) <= 2048 and float(number * 64).is_integer() and abs(number * 64) <= 256)
+        return dtype == "float32" or (
+            abs(number) <= 2048 and float(number * 64).is_integer() and abs(number * 64) <= 256
+        )
     return float(number).is_integer() and abs(number) < 2 ** (WIDTH[dtype] - 1)
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelwright.model import Graph, Json, Target
 from kernelwright.providers.builtin import naming, ops_pointwise
 from kernelwright.providers.builtin.emission import Emitter, Names, Schedule
-from kernelwright.providers.builtin.fusion import Body, fuse
+from kernelwright.providers.builtin.fusion import Body, Store, fuse
 from kernelwright.providers.builtin.ir import FLOATS, Buffer, Unsupported, Value, walk
-from kernelwright.providers.builtin.lowering import Context, find, lower
+from kernelwright.providers.builtin.lowering import find, lower
 from kernelwright.providers.builtin.sizes import (
     ONE,
+    ZERO,
     Atom,
     Index,
     Size,
     Symbol,
+    indices,
     product,
     size,
     symbols,
@@ -129,7 +132,8 @@ class Generation:
 
     def run(self) -> Module:
         outputs = self._outputs()
-        bodies = fuse(self.context, outputs).finish()
+        filled = [(buffer, value) for buffer, value in outputs if ZERO not in buffer.shape]
+        bodies = fuse(self.context, filled).finish()
         self._check_updates(bodies)
         self._prologue()
         scratch = [
@@ -139,7 +143,9 @@ class Generation:
             for buffer in (store.buffer,)
             if buffer.path is None and not any(buffer is known for known, _ in outputs)
         ]
-        self._allocate([buffer for buffer, _ in outputs if buffer.path is None] + list({b.name: b for b in scratch}.values()))
+        self._allocate(
+            [buffer for buffer, _ in outputs if buffer.path is None] + list({b.name: b for b in scratch}.values())
+        )
         launches: list[str] = []
         for position, body in enumerate(bodies):
             launches += self._launch(body, position, len(bodies))
@@ -268,19 +274,22 @@ class Generation:
 
     def _launch(self, body: Body, position: int, count: int) -> list[str]:
         kernel = body.kernel
-        base = f"_{self.target.name}" + (f"_{_step(body, position)}" if count > 1 else "")
+        base = f"_{self.target.name}" + (f"_{position + 1}" if count > 1 else "")
         many = product(kernel.places).constant is None
         if not body.members:
             return Launch(self, body, base).flat()
         loops = all(member.collective.kind != "topk" for member in body.members)
         if many and product(kernel.places) != ONE:
-            self.module.guards.append(_guard(product(kernel.places), 2**31))
+            # A place is counted in 32 bits, with room for the last block to run over the end.
+            self.module.guards.append(_guard(product(kernel.places), 2**31 - 2**16))
         if not loops:
             if many:
                 self.module.guards.append(_guard(product(kernel.places), HELD_ONLY + 1))
             return Launch(self, body, base).held()
         simple = all(not m.collective.scans and not m.collective.kind.startswith("arg") for m in body.members)
-        from_source = all(not any(e.kind == "result" for e in walk((m.source,), self.context.builder)) for m in body.members)
+        from_source = all(
+            not any(e.kind == "result" for e in walk((m.source,), self.context.builder)) for m in body.members
+        )
         single = product(kernel.rows) == ONE
         if single and many and simple and from_source and not any(_reads_places(store) for store in body.stores):
             return Launch(self, body, base).split()
@@ -305,7 +314,9 @@ class Launch:
         if not emitter.has_rows:
             lines.append(f"n_cols = {n_cols}")
             blocks = {"COLS": "1024"}
-            return self._indent(lines) + self._call(emitter, self.base + "_kernel", "(triton.cdiv(n_cols, 1024),)", blocks)
+            return self._indent(lines) + self._call(
+                emitter, self.base + "_kernel", "(triton.cdiv(n_cols, 1024),)", blocks
+            )
         lines += [f"n_rows = {n_rows}", f"n_cols = {n_cols}"]
         lines += self._flatten(emitter)
         lines += [
@@ -333,12 +344,9 @@ class Launch:
         strided = [name for name in names if not self.generation.contiguous(emitter.buffers[name])]
         if not strided:
             return []
-        rank = len(kernel.shape)
-        inner = f"{strided[0]}.stride({rank - 1}) == 1"
         test = " and ".join([f"{name}.is_contiguous()" for name in strided])
         if len(strided) > 2:
             test = f"all(t.is_contiguous() for t in ({', '.join(strided)}))"
-        del inner
         return [
             f"if {test} and n_cols > 1:  # one long row",
             f"    n_rows, n_cols = 1, {strided[0]}.numel()",
@@ -462,8 +470,6 @@ def _choice(short: list[str], long: list[str]) -> list[str]:
 
 
 def _word(name: str, words: str) -> bool:
-    import re
-
     return re.search(rf"\b{re.escape(name)}\b", words) is not None
 
 
@@ -476,14 +482,5 @@ def _guard(extent: Size, limit: int) -> str:
     return f"{size_text(extent, lambda atom: atom.name if isinstance(atom, Symbol) else '?')} < {limit}"
 
 
-def _reads_places(store: object) -> bool:
-    from kernelwright.providers.builtin.sizes import indices
-
-    return any(index.name.startswith("col") for part in store.index for index in indices(part))  # type: ignore[attr-defined]
-
-
-def _step(body: Body, position: int) -> str:
-    return f"{position + 1}"
-
-
-__all__ = ["Context", "Generation", "Module"]
+def _reads_places(store: Store) -> bool:
+    return any(index.name.startswith("col") for part in store.index for index in indices(part))

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from kernelwright.model import Graph, Json, Node
 from kernelwright.providers.builtin.ir import (
@@ -25,7 +25,7 @@ from kernelwright.providers.builtin.ir import (
 )
 from kernelwright.providers.builtin.sizes import ONE, ZERO, Reader, Size, size
 
-Lowered: TypeAlias = Union[Value, tuple[Value, ...]]
+Lowered: TypeAlias = Value | tuple[Value, ...]
 Lowering: TypeAlias = Callable[["Context", Node], Lowered]
 TABLE: dict[str, Lowering] = {}
 
@@ -41,10 +41,6 @@ def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
     return register
 
 
-class Dtype(str):
-    """A dtype given as an argument, such as "float32"."""
-
-
 @dataclass(frozen=True)
 class Runtime:
     """A number known at the call: Python text over the names of scalars."""
@@ -53,7 +49,7 @@ class Runtime:
     dtype: str = "float32"
 
 
-Operand: TypeAlias = Union[Value, Size, Runtime, float, int, bool]
+Operand: TypeAlias = Value | Size | Runtime | float | int | bool
 
 
 @dataclass

@@ -8,7 +8,21 @@ from collections.abc import Mapping, Sequence
 
 from kernelwright.model import Graph, Json, Target
 
-RESERVED = {"row", "col", "mask", "row_mask", "col_mask", "start", "pid", "part", "tl", "torch", "triton", "math", "libdevice"}
+RESERVED = {
+    "row",
+    "col",
+    "mask",
+    "row_mask",
+    "col_mask",
+    "start",
+    "pid",
+    "part",
+    "tl",
+    "torch",
+    "triton",
+    "math",
+    "libdevice",
+}
 _VIEWS = ("view", "reshape", "unsqueeze", "squeeze", "expand", "_to_copy", "clone", "permute", "alias", "detach")
 
 

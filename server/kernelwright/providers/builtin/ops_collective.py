@@ -30,6 +30,8 @@ def reduce(
     if not dims:
         return source
     count = product(extents).constant
+    if count == 0:
+        return _nothing(context, kind, source, dims)
     if count is not None and 1 <= count <= UNROLLED and kind in COMBINE and len(dims) == 1:
         return _unrolled(context, kind, source, dims[0], count)
     collective = context.collect(kind, source, dims, replace(node, name=name or node.name))
@@ -37,6 +39,17 @@ def reduce(
 
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+
+
+def _nothing(context: Context, kind: str, source: Value, dims: tuple[int, ...]) -> Value:
+    """The reduction of no elements."""
+    neutral = {"sum": 0, "prod": 1, "any": False, "all": True}
+    if kind not in neutral:
+        raise Unsupported(f"the {kind} of no elements")
+    number: float = neutral[kind]
+    shape = tuple(extent for axis, extent in enumerate(source.shape) if axis not in dims)
+    typed = float(number) if source.dtype in FLOATS else number
+    return context.value(shape, source.dtype, lambda index: context.builder.constant(typed, source.dtype))
 
 
 def _unrolled(context: Context, kind: str, source: Value, axis: int, count: int) -> Value:
@@ -169,7 +182,9 @@ def variance(context: Context, node: Node) -> Lowered:
     if isinstance(correction, dict):
         raise Unsupported("a correction that is not a fixed number")
     shape = context.shape(node.shape if node.shape is not None else node.results[0][0])
-    spread, middle = moments(context, node, widened(context, source, dtype), dims, 1 if correction is None else correction)
+    spread, middle = moments(
+        context, node, widened(context, source, dtype), dims, 1 if correction is None else correction
+    )
     if "std" in node.op:
         spread = each(context, "sqrt", "float32", spread)
     spread = cast(context, keep(context, spread, shape), dtype)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from kernelwright.model import Node
 from kernelwright.providers.builtin.ir import FLOATS, INTEGERS, Expr, Unsupported, Value
-from kernelwright.providers.builtin.lowering import Context, Dtype, Operand, Runtime, lowers, promote
+from kernelwright.providers.builtin.lowering import Context, Operand, Runtime, lowers, promote
 from kernelwright.providers.builtin.sizes import Size
 
 # Ops whose float32 result of narrower operands is already exact in the narrower dtype: no rounding follows.
 EXACT = {"neg", "abs", "relu", "floor", "ceil", "trunc", "round", "sign", "maximum", "minimum", "where", "square_sign"}
 
 
-def combine(
-    context: Context, node: Node, kind: str, operands: tuple[Operand, ...], common: str | None = None
-) -> Value:
+def combine(context: Context, node: Node, kind: str, operands: tuple[Operand, ...], common: str | None = None) -> Value:
     """`kind` over broadcast operands brought to `common`, the node's dtype when left out, then rounded to the node's."""
     build, dtype = context.builder, str(node.dtype)
     shared = common or dtype
@@ -30,13 +29,13 @@ def combine(
     return context.value(context.shape(node.shape or ()), dtype, at)
 
 
-def compound(context: Context, node: Node, formula: object, *operands: Operand) -> Value:
+def compound(context: Context, node: Node, formula: Callable[..., Expr], *operands: Operand) -> Value:
     """A formula over float32 expressions, rounded once to the node's dtype."""
     build, dtype = context.builder, str(node.dtype)
 
     def at(index: tuple[Size, ...]) -> Expr:
         parts = [context.element(operand, index, "float32") for operand in operands]
-        return build.cast(formula(Algebra(context), *parts), dtype)  # type: ignore[operator]
+        return build.cast(formula(Algebra(context), *parts), dtype)
 
     return context.value(context.shape(node.shape or ()), dtype, at)
 
@@ -52,12 +51,41 @@ class Algebra:
         return self._build.make(kind, made, dtype)
 
 
-UNARY = (
-    "neg abs floor ceil trunc sign exp exp2 log log2 log10 log1p expm1 sqrt rsqrt reciprocal sin cos tan asin acos atan "
-    "sinh cosh asinh acosh atanh tanh sigmoid erf erfc"
-).split()
-BINARY = "mul maximum minimum atan2 fmod remainder".split()
-COMPARISONS = "eq ne lt le gt ge".split()
+UNARY = [
+    "neg",
+    "abs",
+    "floor",
+    "ceil",
+    "trunc",
+    "sign",
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "erfc",
+]
+BINARY = ["mul", "maximum", "minimum", "atan2", "fmod", "remainder"]
+COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge"]
 
 
 def _unary(context: Context, node: Node) -> Value:
@@ -376,13 +404,10 @@ def arange(context: Context, node: Node) -> Value:
     def at(index: tuple[Size, ...]) -> Expr:
         place = index[0]
         if all(isinstance(part, int | Size) for part in (start, step)):
-            return build.cast(build.size(place * step + start), dtype)  # type: ignore[operator,arg-type]
+            return build.cast(build.size(place * step + start), dtype)  # type: ignore[operator]
         first, stride = (context.element(part, (), "float32") for part in (start, step))
         count = build.cast(build.size(place), "float32")
         moved = build.make("mul", (count, stride), "float32")
         return build.cast(build.make("add", (first, moved), "float32"), dtype)
 
     return context.value(context.shape(node.shape or ()), dtype, at)
-
-
-__all__ = ["Algebra", "Dtype", "combine", "compound"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernelwright.model import Json, Node
 from kernelwright.providers.builtin.ir import INTEGERS, Expr, Unsupported, Value
 from kernelwright.providers.builtin.lowering import Context, Lowered, lowers
@@ -19,9 +21,9 @@ from kernelwright.providers.builtin.sizes import (
 Index = tuple[Size, ...]
 
 
-def reindex(context: Context, source: Value, shape: tuple[Size, ...], move: object) -> Value:
+def reindex(context: Context, source: Value, shape: tuple[Size, ...], move: Callable[[Index], Index]) -> Value:
     """The value whose element at an index is the source's at `move(index)`."""
-    return context.value(shape, source.dtype, lambda index: source.at(move(index)), source.name)  # type: ignore[operator]
+    return context.value(shape, source.dtype, lambda index: source.at(move(index)), source.name)
 
 
 @lowers("aten.view", "aten.reshape", "aten._unsafe_view", "aten.flatten", "aten.squeeze", "aten.unsqueeze")
@@ -255,17 +257,23 @@ def cat(context: Context, node: Node) -> Value:
 
 
 def _choose(
-    context: Context, place: Size, offsets: list[Size], piece: object, dtype: str, name: str, first: int = 0
+    context: Context,
+    place: Size,
+    offsets: list[Size],
+    piece: Callable[[int], Expr],
+    dtype: str,
+    name: str,
+    first: int = 0,
 ) -> Expr:
     """The piece in whose range `place` lies, the others' loads masked off."""
     build, last = context.builder, len(offsets) - 2
     if first == last or nonnegative(offsets[first + 1] - 1 - place):
-        return piece(first)  # type: ignore[operator, no-any-return]
+        return piece(first)
     if nonnegative(place - offsets[first + 1]):
         return _choose(context, place, offsets, piece, dtype, name, first + 1)
     before = build.less(place, offsets[first + 1])
     with build.under(before):
-        left = piece(first)  # type: ignore[operator]
+        left = piece(first)
     with build.under(build.make("not", (before,), "bool")):
         right = _choose(context, place, offsets, piece, dtype, name, first + 1)
     return build.make("where", (before, left, right), dtype, name=name)
@@ -376,7 +384,7 @@ def index_(context: Context, node: Node) -> Value:
     if axes != list(range(axes[0], axes[0] + len(axes))):
         raise Unsupported("index tensors with a slice between them")
     wide = max(len(positions.shape) for _, positions in given)
-    first, past = axes[0], axes[-1] + 1
+    first = axes[0]
 
     def at(index: Index) -> Expr:
         shared = index[first : first + wide]
@@ -391,5 +399,4 @@ def index_(context: Context, node: Node) -> Value:
         with context.builder.under(*conditions):
             return source.at((*index[:first], *places, *index[first + wide :]))
 
-    del past
     return context.value(context.shape(node.shape or ()), source.dtype, at)

@@ -7,7 +7,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.model import Candidate, Fixed, Generating, Graph, Refusal, Refuted, Target, Task, TensorDomain, Variant
+from kernelwright.model import (
+    Candidate,
+    Fixed,
+    Generating,
+    Graph,
+    Refusal,
+    Refuted,
+    Target,
+    Task,
+    TensorDomain,
+    Variant,
+)
 from kernelwright.ports import Report
 from kernelwright.providers.builtin import helpers, ops_collective, ops_pointwise, ops_views
 from kernelwright.providers.builtin.dispatch import dispatch
@@ -65,7 +76,9 @@ def _empty(graph: Graph, position: int) -> Refusal | None:
 def _variant(target: Target, graph: Graph) -> Module | Refusal:
     for placeholder in graph.placeholders:
         if placeholder.dtype not in SUPPORTED:
-            return Refusal(f"{placeholder.path} is {placeholder.dtype}: the built-in generator has no {placeholder.dtype}")
+            return Refusal(
+                f"{placeholder.path} is {placeholder.dtype}: the built-in generator has no {placeholder.dtype}"
+            )
     try:
         return Generation(target, graph, main_dtype(graph)).run()
     except Unsupported as stop:

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Remainder:
     divisor: Size
 
 
-Atom: TypeAlias = Union[Symbol, Index, Opaque, Quotient, Remainder]
+Atom: TypeAlias = Symbol | Index | Opaque | Quotient | Remainder
 Monomial: TypeAlias = tuple[Atom, ...]
 
 
@@ -303,7 +303,7 @@ def text(expression: Size, name: Callable[[Atom], str]) -> str:
         factors = []
         for atom in atoms:
             whole = atom.divisor.constant if isinstance(atom, Quotient) and atom.exact else None
-            if whole and coefficient % whole == 0:
+            if isinstance(atom, Quotient) and whole and coefficient % whole == 0:
                 coefficient //= whole
                 factors.append(text(atom.dividend, name))
             else:

@@ -153,7 +153,7 @@ def fold(line: str, width: int = 100) -> list[str]:
     indent = line[: len(line) - len(line.lstrip())]
     terms = _split(line.strip(), " + ")
     if indent and line.endswith(",") and len(terms) > 1:
-        return [part for part in _sum(terms, indent, width)]
+        return list(_sum(terms, indent, width))
     opened = _widest_bracket(line)
     if opened is None:
         return [line]
