@@ -20,6 +20,8 @@ from kernelwright.worker import job, wire
 TRITON_FOR_TORCH = {(2, 6): "3.2", (2, 7): "3.3", (2, 8): "3.4", (2, 9): "3.5", (2, 10): "3.6", (2, 11): "3.6"}
 """The Triton that each torch was built against; later ones in NEWEST_TRITON. Never upgrade the user's own."""
 NEWEST_TRITON = "3.7"
+GPU_ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
+"""Compute capabilities whose assembler Triton may ask for its version."""
 OLDEST_TORCH = (2, 6)
 OLDEST_TRITON = (3, 2)
 
@@ -64,11 +66,29 @@ def prepare(role: str) -> Toolchain:
                 "Triton needs a C compiler for its first launch on a GPU and none was found: install gcc "
                 "(for example `sudo apt-get install gcc`) or set CC"
             )
+        ask_programs()
         return Toolchain(torch.__version__, triton.__version__, True, run_unwatched, None, programs)
     from kernelwright.worker import ahead_of_time
 
     ahead_of_time.mend()
     return Toolchain(torch.__version__, triton.__version__, False, run_unwatched, ahead_of_time.compile_cases, programs)
+
+
+def ask_programs() -> None:
+    """Have Triton ask its programs now what it asks each of them once: a confined job can start none.
+
+    Starts no CUDA. Triton remembers the answers for the life of the process, and so of its forks.
+    """
+    from triton.backends.nvidia import compiler, driver
+
+    ask_version = getattr(compiler, "get_ptxas_version", None)
+    for architecture in GPU_ARCHITECTURES if ask_version else ():
+        try:
+            ask_version(architecture)
+        except TypeError:  # before Triton 3.3 there was one assembler for all of them
+            ask_version()
+    if hasattr(driver, "libcuda_dirs"):
+        driver.libcuda_dirs()
 
 
 def run_unwatched(order: job.Order, answers: job.Answers) -> None:

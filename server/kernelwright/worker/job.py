@@ -109,12 +109,15 @@ def load(order: Order) -> Callable[..., Any]:
 
 
 def call(entry: Callable[..., Any], data: wire.CallData) -> Any:
-    """Call the entry as the user's code would call the function."""
+    """Call the entry as the user's code would in inference: with gradients on, a guard rightly refuses parameters."""
+    import torch
+
     args = data.args if data.owner is None else (data.owner, *data.args)
-    value = entry(*args, **data.kwargs)
-    if inspect.isawaitable(value):
-        return asyncio.run(_wait(value))
-    return value
+    with torch.no_grad():
+        value = entry(*args, **data.kwargs)
+        if inspect.isawaitable(value):
+            return asyncio.run(_wait(value))
+        return value
 
 
 async def _wait(value: Any) -> Any:
