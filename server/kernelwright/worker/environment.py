@@ -80,6 +80,7 @@ def ask_programs() -> None:
     Starts no CUDA. Triton remembers the answers for the life of the process, and so of its forks.
     """
     from triton.backends.nvidia import compiler, driver
+    from triton.runtime import build
 
     ask_version = getattr(compiler, "get_ptxas_version", None)
     for architecture in GPU_ARCHITECTURES if ask_version else ():
@@ -89,6 +90,8 @@ def ask_programs() -> None:
             ask_version()
     if hasattr(driver, "libcuda_dirs"):
         driver.libcuda_dirs()
+    if hasattr(build, "platform_key"):
+        build.platform_key()  # starts `file`; without it the name of every cached launcher would differ
 
 
 def run_unwatched(order: job.Order, answers: job.Answers) -> None:
