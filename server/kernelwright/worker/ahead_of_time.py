@@ -51,7 +51,7 @@ def compile_cases(order: job.Order, answers: job.Answers) -> None:
     with job.report(answers, 0, order.file):
         entry = job.load(order)
     for folder in order.folders:
-        data = wire.read_call(folder)
+        data = wire.read_call(folder, on_cpu=True)
         try:
             job.call(entry, data)
         except BaseException as error:

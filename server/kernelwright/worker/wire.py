@@ -338,8 +338,11 @@ def write_call(folder: Path, call: CallData) -> dict[str, Any]:
     return writer.kept
 
 
-def read_call(folder: Path) -> CallData:
-    """The call of a case folder, every input storage mapped shared: a write to an input is a write to its file."""
+def read_call(folder: Path, *, on_cpu: bool = False) -> CallData:
+    """The call of a case folder, every input storage mapped shared: a write to an input is a write to its file.
+
+    With `on_cpu` no tensor goes to the device that it belongs on: a compiler needs shapes and dtypes only.
+    """
     import torch
 
     message = json.loads((folder / "call.json").read_text(encoding="utf-8"))
@@ -350,7 +353,7 @@ def read_call(folder: Path) -> CallData:
         if name not in storages:
             storages[name] = _map_storage(folder / name)
         storage = storages[name]
-        device = record.get("device", "cpu")
+        device = "cpu" if on_cpu else record.get("device", "cpu")
         if device != "cpu":
             key = f"{name}@{device}"
             if key not in storages:
