@@ -93,7 +93,7 @@ class Hooks:
         def convert(argument: Any) -> Any:
             value = original(argument)
             if hasattr(argument, "data_ptr"):
-                value.handle.attr[taint.REGION] = self._sanitizer.region_of(stock._unwrap_tensor(argument))
+                value.handle.attr[taint.REGION] = self._sanitizer.region_of(argument)
             return value
 
         return convert
@@ -207,8 +207,9 @@ def _dot(original: Method) -> Method:
 
 
 def _splat(original: Method) -> Method:
-    def splat(builder: Any, kind: Any, value: Handle) -> Handle:
-        result = _keep_region(original(builder, kind, value), value)
+    def splat(builder: Any, *arguments: Any) -> Handle:
+        value = next(item for item in arguments if isinstance(item, stock.TensorHandle))  # its place differs by version
+        result = _keep_region(original(builder, *arguments), value)
         found = taint.lanes(value)
         if found:
             taint.mark(result, taint.each(found, lambda mask: np.full(result.data.shape, mask.any())))
@@ -274,7 +275,7 @@ def _scan(original: Method) -> Method:
                 ordered = np.flip(mask, operation.axis) if operation.reverse else mask
                 spread = np.logical_or.accumulate(ordered, axis=operation.axis)
                 spread = np.flip(spread, operation.axis) if operation.reverse else spread
-                for result in results:
+                for result in results if isinstance(results, (tuple, list)) else (results,):
                     taint.mark(result.handle, {reason: spread})
         return results
 

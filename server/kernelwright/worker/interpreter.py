@@ -39,7 +39,7 @@ ESSENTIAL: dict[str, tuple[str, ...]] = {
     "ScanOps": ("generic_scan",),
 }
 """What this module and the sanitizer replace or call, by class."""
-ESSENTIAL_FUNCTIONS = ("TensorHandle", "interpreter_builder", "interpreter_semantic", "_implicit_cvt", "_patch_lang")
+ESSENTIAL_FUNCTIONS = ("TensorHandle", "interpreter_builder", "_implicit_cvt", "_patch_lang")
 
 _NARROW_FLOATS = {
     name: np.dtype(getattr(ml_dtypes, held))
@@ -69,7 +69,7 @@ def check_hooks() -> None:
     if missing:
         raise EnvironmentProblem(
             f"the interpreter of triton {triton.__version__} lacks {', '.join(missing[:4])}, which checking without a GPU "
-            "needs: Triton 3.2 to 3.7 have it; install the one that your torch asks for, or check on a machine with a GPU"
+            "needs: Triton 3.2 to 3.9 have it; install the one that your torch asks for, or check on a machine with a GPU"
         )
 
 
@@ -96,6 +96,8 @@ def mend() -> None:
     stock.InterpretedFunction.__call__ = _call_device_function
     stock.FunctionRewriter._compile_and_exec = _compile_kernel
     libdevice.install(_call_libdevice)
+    if hasattr(stock, "RESERVED_KWS"):  # Triton 3.2 forgot some of what its own autotuner passes
+        stock.RESERVED_KWS += ["num_buffers_warp_spec", "num_consumer_groups", "reg_dec_producer", "reg_inc_consumer"]
     stock._implicit_cvt(1)  # imports what Triton imports at the first launch, before a fork rather than after each
 
 
@@ -231,8 +233,15 @@ def _libdevice(self: Any, function: Callable[..., Any], *handles: Any) -> Any:
     return Handle(data.astype(widest.data.dtype), widest.dtype.scalar)
 
 
+def _to_tensor(value: Any) -> Any:
+    semantic = getattr(stock, "interpreter_semantic", None)
+    if semantic is not None:
+        return semantic.to_tensor(value)
+    return tl.semantic.to_tensor(value, stock.interpreter_builder)  # the older Triton
+
+
 def _call_libdevice(function: Callable[..., Any], *arguments: Any) -> Any:
-    tensors = [stock.interpreter_semantic.to_tensor(argument) for argument in arguments]
+    tensors = [_to_tensor(argument) for argument in arguments]
     handle = stock.interpreter_builder.create_libdevice(function, *(tensor.handle for tensor in tensors))
     shape = max((tensor.shape for tensor in tensors), key=len)
     return tl.tensor(handle, tl.block_type(handle.dtype, list(shape)) if shape else handle.dtype)
@@ -293,7 +302,7 @@ def _reduce(self: Any, values: Any) -> Any:
         if self.keep_dims:
             data = data.reshape([1] * rank) if whole else np.expand_dims(data, axis)
         results.append(self.to_tensor(data if data.ndim else data.item(), kind))
-    return results
+    return results if len(results) > 1 else results[0]
 
 
 def _scan(self: Any, values: Any) -> Any:
@@ -328,9 +337,11 @@ def _call_device_function(self: Any, *arguments: Any, **named: Any) -> Any:
 
 
 def _compile_kernel(self: Any, tree: Any) -> Any:
-    """Compile a rewritten kernel in its own module's globals, with one name of the interpreter's added."""
+    """Compile a rewritten kernel in its own module's globals, with the names that the rewriting puts in."""
     namespace = dict(self.kwargs)
     module = self.fn.__globals__
-    module.setdefault("interpreter_semantic", stock.interpreter_semantic)
-    exec(compile(tree, filename=self.filename, mode="exec"), module, namespace)
+    for name in ("interpreter_semantic", "interpreter_builder", "triton"):
+        if hasattr(stock, name):
+            module.setdefault(name, getattr(stock, name))
+    exec(compile(tree, filename=self.filename, mode="exec", dont_inherit=True), module, namespace)
     return namespace[self.fn.__name__]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from triton.runtime import interpreter as stock
+from triton.runtime.jit import TensorWrapper
 
 from kernelwright.worker import job, taint
 from kernelwright.worker.fresh import FreshMemory, view_of
@@ -109,8 +110,7 @@ class Sanitizer:
         elif hasattr(value, "base") and hasattr(value, "block_shape"):
             self._add(name, value.base)
         elif hasattr(value, "data_ptr"):
-            tensor = stock._unwrap_tensor(value)
-            self._regions.append(self._region(name, tensor))
+            self._regions.append(self._region(name, unwrap(value)))
 
     def _region(self, name: str, tensor: torch.Tensor) -> Region:
         storage, item = tensor.untyped_storage(), tensor.element_size()
@@ -130,8 +130,9 @@ class Sanitizer:
             shadow.refine(item)
         return Region(name, low, high, item, shadow)
 
-    def region_of(self, tensor: torch.Tensor) -> Region | None:
+    def region_of(self, argument: Any) -> Region | None:
         """The region of an argument of this launch."""
+        tensor = unwrap(argument)
         low = tensor.data_ptr()
         return next(
             (region for region in self._regions if region.low == low and region.item == tensor.element_size()), None
@@ -292,6 +293,11 @@ class Sanitizer:
             first = ", ".join(str(int(index)) for index in missing[0])
             message = f"{path} is never written at {len(missing)} of {seen.size} elements, first at ({first})"
             self.report("K305", message, allocation.line if allocation else None)
+
+
+def unwrap(argument: Any) -> torch.Tensor:
+    """The tensor of an argument; `triton.reinterpret` wraps one."""
+    return argument.base if isinstance(argument, TensorWrapper) else argument
 
 
 def _tensors(value: Any, path: str) -> list[tuple[str, torch.Tensor]]:
