@@ -66,6 +66,8 @@ workbenchSuite('scripted', options, step => {
     await editor.clickLens('Generate Triton kernel', 'def propose');
     await editor.proposedLine(BLOCK).waitFor();
     await editor.tab(FILE).click();
+    await page.locator('.editor-instance .monaco-editor.focused').waitFor();
+    await page.keyboard.press('Control+Home');
     await editor.cursorTo('import torch');
     await page.keyboard.type('  # for tensors');
     await editor.tab('Triton kernel for propose').click();
@@ -153,7 +155,8 @@ workbenchSuite('scripted', options, step => {
     });
   }
 
-  step('outside of a function, the command says what it needs', async ({ editor }) => {
+  step('outside of a function, the command says what it needs', async ({ page, editor }) => {
+    await page.keyboard.press('Control+Home');
     await editor.cursorTo('import torch');
     await editor.run('Kernelwright: Generate Triton Kernel');
     await editor.toast('Put the cursor into a function that uses torch').waitFor();

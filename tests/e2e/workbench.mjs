@@ -34,6 +34,7 @@ const SETTINGS = {
   'editor.accessibilitySupport': 'off',
   'editor.hover.delay': 100,
   'editor.minimap.enabled': false,
+  'editor.stickyScroll.enabled': false,
   'diffEditor.renderSideBySide': true,
 };
 
@@ -240,12 +241,10 @@ function processesOf(ancestor) {
   const all = new Map();
   for (const pid of fs.readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
     try {
-      const [, parent] = fs
-        .readFileSync(`/proc/${pid}/stat`, 'utf8')
-        .replace(/^.*\) /, '')
-        .split(' ');
+      const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8');
+      const [state, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       const command = fs.readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').join(' ').trim();
-      all.set(Number(pid), { pid: Number(pid), parent: Number(parent), command });
+      if (state !== 'Z') all.set(Number(pid), { pid: Number(pid), parent: Number(parent), command });
     } catch {
       // It ended meanwhile.
     }
