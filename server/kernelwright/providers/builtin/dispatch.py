@@ -25,17 +25,22 @@ def dispatch(target: Target, graphs: Sequence[Graph], names: Sequence[str]) -> l
 
 
 def _tests(graph: Graph, others: Sequence[Graph]) -> list[str]:
-    """The fewest tests, in a fixed order of preference, that tell this variant from each of the others."""
+    """The fewest tests that tell this variant from each of the others.
+
+    One suffices where no call fits both variants; else (a size of 1 is one that others take too) every difference counts.
+    """
     chosen: list[str] = []
     for other in others:
-        differences = [words for words in _differences(graph, other) if words]
-        if not any(words in chosen for words in differences):
-            chosen += differences[:1]
-    return chosen or ["True"]
+        exclusive = [words for words in _exclusive(graph, other) if words]
+        if exclusive:
+            chosen += [] if any(words in chosen for words in exclusive) else exclusive[:1]
+        else:
+            chosen += [words for words in _narrower(graph, other) if words]
+    return list(dict.fromkeys(chosen)) or ["True"]
 
 
-def _differences(graph: Graph, other: Graph) -> Iterator[str]:
-    """Tests that hold for `graph` and not for `other`."""
+def _exclusive(graph: Graph, other: Graph) -> Iterator[str]:
+    """Tests that hold for every call of `graph` and for none of `other`."""
     theirs = {placeholder.path: placeholder for placeholder in other.placeholders}
     fixed = {item.path: item.value for item in other.fixed}
     mine = {placeholder.path: placeholder for placeholder in graph.placeholders}
@@ -45,15 +50,20 @@ def _differences(graph: Graph, other: Graph) -> Iterator[str]:
     for item in graph.fixed:
         if item.path in theirs or (item.path in fixed and repr(fixed[item.path]) != repr(item.value)):
             yield _equals(item.path, item.value)
-    shared = [path for path in mine if path in theirs]
-    for path in shared:
-        if len(mine[path].shape) != len(theirs[path].shape):
+    for path in mine:
+        if path in theirs and len(mine[path].shape) != len(theirs[path].shape):
             yield f"{path}.dim() == {len(mine[path].shape)}"
     yield from _dtypes(graph, other)
-    for path in shared:
-        for axis, (here, there) in enumerate(zip(mine[path].shape, theirs[path].shape, strict=False)):
-            if isinstance(here, int) and here != there:
-                yield f"{path}.shape[{axis}] == {here}"
+
+
+def _narrower(graph: Graph, other: Graph) -> Iterator[str]:
+    """What `graph` asks of sizes and numbers that `other` does not."""
+    theirs = {placeholder.path: placeholder for placeholder in other.placeholders}
+    for placeholder in graph.placeholders:
+        if placeholder.path in theirs:
+            for axis, (here, there) in enumerate(zip(placeholder.shape, theirs[placeholder.path].shape, strict=False)):
+                if isinstance(here, int) and here != there:
+                    yield f"{placeholder.path}.shape[{axis}] == {here}"
     for guard in graph.guards:
         if guard not in other.guards:
             yield _guard(graph, guard) or ""

@@ -63,6 +63,7 @@ class Generation:
             self.tensors[placeholder.node] = name
         self._rename_buffers()
         self.symbol_places = self._symbol_places()
+        self._scalars: dict[str, str] = {}
         self.strided: dict[str, str] = {}
         """Output → the tensor whose layout it takes."""
         self.stored: list[Buffer] = []
@@ -102,10 +103,17 @@ class Generation:
         return size_text(value, name)
 
     def scalar(self, words: str) -> str:
-        names = [node.id for node in ast.walk(ast.parse(words, mode="eval")) if isinstance(node, ast.Name)]
-        by_name = {scalar.name: scalar.path for scalar in self.graph.scalars}
-        parts = list(dict.fromkeys(naming.identifier(by_name[n], set()) for n in names if n in by_name))
-        return "_".join(parts) if len(names) == 1 and words == names[0] else "_".join([*parts, "term"])
+        """The kernel argument for a run-time number: the scalar's own name, or one that says what was made of it."""
+        if words not in self._scalars:
+            names = [node.id for node in ast.walk(ast.parse(words, mode="eval")) if isinstance(node, ast.Name)]
+            by_name = {scalar.name: scalar.path for scalar in self.graph.scalars}
+            parts = [naming.identifier(by_name[name], set()) for name in dict.fromkeys(names) if name in by_name]
+            made = "_".join(parts)
+            if not words.isidentifier():
+                forms = {rf"1(\.0)? - {names[0]}": f"one_minus_{made}", rf"-{names[0]}": f"minus_{made}"}
+                made = next((name for form, name in forms.items() if re.fullmatch(form, words)), f"{made}_term")
+            self._scalars[words] = naming.identifier(made, set(self._scalars.values()))
+        return self._scalars[words]
 
     def host_scalar(self, words: str) -> str:
         """A run-time number as the launcher computes it, in Python's double precision."""

@@ -25,6 +25,7 @@ from kernelwright.providers.builtin.dispatch import dispatch
 from kernelwright.providers.builtin.ir import FLOATS, Unsupported
 from kernelwright.providers.builtin.launcher import Generation, Module
 from kernelwright.providers.builtin.texts import fold
+from kernelwright.source.expressions import evaluate
 
 OPS = (ops_pointwise, ops_views, ops_collective)
 """The tables of lowerings, imported so that they register."""
@@ -51,7 +52,7 @@ def generate(task: Task) -> Candidate | Refusal:
     notes: list[str] = []
     first: Refusal | None = None
     for position, graph in enumerate(task.graphs):
-        outcome = graph.refusal or _empty(graph, position) or _variant(task.target, graph)
+        outcome = graph.refusal or needless(graph, [known for known, _ in made]) or _variant(task.target, graph)
         if isinstance(outcome, Refusal):
             first = first or outcome
             if position == 0:
@@ -66,11 +67,40 @@ def generate(task: Task) -> Candidate | Refusal:
     return Candidate(source, "builtin", entry=task.target.name, variants=variants, notes=tuple(notes))
 
 
-def _empty(graph: Graph, position: int) -> Refusal | None:
-    """A call with an empty tensor needs no kernel of its own."""
-    if position and any(0 in placeholder.shape for placeholder in graph.placeholders):
+def needless(graph: Graph, made: Sequence[Graph]) -> Refusal | None:
+    """Why this variant needs no kernels of its own, once others have some."""
+    if made and any(0 in placeholder.shape for placeholder in graph.placeholders):
         return Refusal("a tensor without elements needs no kernel")
+    for known in made:
+        if _is_case_of(graph, known):
+            return Refusal(f"sizes of 1 are served by the kernels of call {known.calls[0]}")
     return None
+
+
+def _is_case_of(graph: Graph, general: Graph) -> bool:
+    """Whether `graph` is `general` with sizes of 1 for some symbols, the same for all tensors, within its guards."""
+    pairs = list(zip(graph.placeholders, general.placeholders, strict=False))
+    if len(graph.placeholders) != len(general.placeholders) or graph.fixed != general.fixed:
+        return False
+    sizes: dict[str, int] = {}
+    for mine, theirs in pairs:
+        if (mine.path, mine.dtype, len(mine.shape)) != (theirs.path, theirs.dtype, len(theirs.shape)):
+            return False
+        for here, there in zip(mine.shape, theirs.shape, strict=True):
+            extent = here if isinstance(here, int) else graph.symbols.get(here)
+            if extent is None or not isinstance(there, str) or sizes.setdefault(there, extent) != extent:
+                if here != there:
+                    return False
+    values: dict[str, float] = {**general.symbols, **sizes}
+    values |= {scalar.name: scalar.example for scalar in graph.scalars}
+    return all(_holds(guard, values) for guard in general.guards)
+
+
+def _holds(guard: str, values: dict[str, float]) -> bool:
+    try:
+        return bool(evaluate(guard, values))
+    except (KeyError, ValueError, ZeroDivisionError, OverflowError):
+        return False
 
 
 def _variant(target: Target, graph: Graph) -> Module | Refusal:

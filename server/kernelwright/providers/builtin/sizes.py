@@ -134,6 +134,8 @@ def divide(dividend: Size, divisor: Size) -> tuple[Size, Size | None]:
     """(quotient, None) where the floor division resolves, else (whole part, what is left to divide)."""
     if divisor == ONE:
         return dividend, None
+    if nonnegative(dividend) and nonnegative(divisor - 1 - dividend):
+        return ZERO, None
     quotient, rest = _long_division(dividend, divisor)
     if rest == ZERO:
         return quotient, None
