@@ -82,7 +82,7 @@ def ask_programs() -> None:
     from triton.backends.nvidia import compiler, driver
     from triton.runtime import build
 
-    ask_version = getattr(compiler, "get_ptxas_version", None)
+    ask_version: Any = getattr(compiler, "get_ptxas_version", None)
     for architecture in GPU_ARCHITECTURES if ask_version else ():
         try:
             ask_version(architecture)
