@@ -68,6 +68,7 @@ class App:
         self._candidates: CandidateProcesses | None = None
         self._spare: ReferenceWorker | None = None
         self._keep_warm = keep_warm
+        self._warming: asyncio.Future[None] | None = None
 
     # --- looking at text: no process, no waiting
 
@@ -219,7 +220,7 @@ class App:
             await reference.close()
         if self._keep_warm:
             self._spare = self._new_reference()
-            await self._spare.start()
+            self._warming = asyncio.ensure_future(self._spare.start())
 
     def _compose(self, reference: ReferenceWorker, candidates: CandidateWorker) -> Pipeline:
         async def static(candidate: Candidate, task: Task) -> Finding | None:
@@ -237,6 +238,8 @@ class App:
         return ReferenceProcess(self.interpreter, self.root, self.home / "logs")
 
     async def _end_workers(self) -> None:
+        if self._warming is not None:
+            await asyncio.gather(self._warming, return_exceptions=True)
         workers = [worker for worker in (self._spare, self._candidates) if worker is not None]
         self._spare = self._candidates = None
         await asyncio.gather(*(worker.close() for worker in workers))

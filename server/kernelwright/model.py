@@ -527,6 +527,13 @@ class Starting:
 
 
 @dataclass(frozen=True)
+class Tracing:
+    """The function is being loaded and traced."""
+
+    target: Target
+
+
+@dataclass(frozen=True)
 class Traced:
     """The function was traced."""
 
@@ -570,4 +577,4 @@ class Finished:
     outcome: Outcome
 
 
-Event: TypeAlias = Starting | Traced | Generating | Checking | CandidateRefuted | CandidatePassed | Finished
+Event: TypeAlias = Starting | Tracing | Traced | Generating | Checking | CandidateRefuted | CandidatePassed | Finished

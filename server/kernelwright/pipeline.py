@@ -31,6 +31,7 @@ from kernelwright.model import (
     Target,
     Task,
     Traced,
+    Tracing,
     Verdict,
     digest,
 )
@@ -64,6 +65,7 @@ class Pipeline:
 
     async def trace(self, target: Target, inputs: Inputs, instruction: str, report: Report) -> Task:
         """Load the target, make its calls, trace each variant."""
+        report(Tracing(target))
         inputs = await self.reference.load(target, inputs)
         graphs = await self.reference.trace()
         report(Traced(graphs, inputs))

@@ -25,6 +25,7 @@ from kernelwright.model import (
     Target,
     Task,
     Traced,
+    Tracing,
     Verdict,
 )
 from kernelwright.source.describe import describe_domain
@@ -49,10 +50,14 @@ def stage(event: Event) -> str:
     match event:
         case Starting(interpreter):
             return f"starting workers in {interpreter}"
+        case Tracing(target):
+            return f"tracing {target.qualname}"
+        case Generating(provider=provider, waiting=waiting) if waiting:
+            return f"{provider}: {waiting}"
         case Traced(graphs, inputs):
             kinds = ", ".join(dict.fromkeys(graph.kind for graph in graphs))
             return f"traced {len(inputs.calls)} call(s) into {len(graphs)} variant(s): {kinds}"
-        case Generating(provider, model, number, 0):
+        case Generating(provider, model, number, 0, _):
             return f"round {number}: {provider}{' ' + model if model else ''} writes the kernel"
         case Checking(_, "values", done, total):
             return f"checking values: {done} of {total} cases"

@@ -17,6 +17,7 @@ from kernelwright.model import (
     Generating,
     Starting,
     Traced,
+    Tracing,
 )
 
 MIN_INTERVAL_S = 0.1
@@ -77,9 +78,13 @@ def stage_text(event: Event) -> str:
     match event:
         case Starting():
             return "Starting workers"
+        case Tracing():
+            return "Tracing"
         case Traced(graphs=graphs):
             kinds = ", ".join(dict.fromkeys(graph.kind for graph in graphs))
-            return f"Tracing: {kinds}" if kinds else "Tracing"
+            return f"Traced: {kinds}" if kinds else "Traced"
+        case Generating(provider=provider, waiting=waiting) if waiting:
+            return f"{provider}: {waiting}"
         case Generating(provider=provider, model=model, round=number, characters=characters):
             again = f", round {number}" if number > 1 else ""
             size = f", {characters:,} characters" if characters else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import tempfile
 from collections import deque
@@ -258,17 +259,33 @@ class CaseVerifier:
         must_refuse = [CaseFiles(item.case, item.folder) for item in made if item.folder]
         covered = {call for graph, _ in pair(task, domain.variants) for call in graph.calls}
         must_admit = [item for item in state.kept if item.case.call in covered]
-        for files, expected in ((must_admit, True), (must_refuse, False)):
-            if not files:
-                continue
-            runs = await self.candidates.run(guarded, "supports", files, self.settings.case_seconds)
-            for run in runs:
-                if isinstance(run, Crashed):
-                    return run.finding
-                if _answer(run.files.folder) is not expected:
-                    verb = "refuses" if expected else "admits"
-                    return Finding("K208", f"the guard {verb} {run.files.case.describe()}")
+        if _has_supports(state.candidate):
+            # Its own `supports` may be narrower than what was tried; the user's own calls it has to admit.
+            must_admit = [item for item in must_admit if item.case.dtype is None]
+        return await self._guard_answers(guarded, must_admit, True) or await self._guard_answers(
+            guarded, must_refuse, False
+        )
+
+    async def _guard_answers(self, guarded: Candidate, files: Sequence[CaseFiles], admit: bool) -> Finding | None:
+        if not files:
+            return None
+        for run in await self.candidates.run(guarded, "supports", files, self.settings.case_seconds):
+            if isinstance(run, Crashed):
+                return run.finding
+            if _answer(run.files.folder) is not admit:
+                verb = "refuses" if admit else "admits"
+                reason = f" ({await self._why_not(guarded, run.files)})" if admit else ""
+                return Finding("K208", f"the guard {verb} {run.files.case.describe()}{reason}")
         return None
+
+    async def _why_not(self, guarded: Candidate, files: CaseFiles) -> object:
+        """The guard's own reason, for the message."""
+        runs = await self.candidates.run(guarded, "_why_not", [files], self.settings.case_seconds)
+        return "its own supports" if isinstance(runs[0], Crashed) else _answer(files.folder)
+
+
+def _has_supports(candidate: Candidate) -> bool:
+    return re.search(r"^def supports\b", candidate.source, re.MULTILINE) is not None
 
 
 def admissible_after(graph: Graph, variant: Variant, case: Case, user_dtype: str | None) -> bool:
