@@ -18,7 +18,7 @@ from kernelwright.providers.builtin.sizes import (
 )
 
 S, T = size(Symbol("s")), size(Symbol("t"))
-I, J = size(Index("i", S)), size(Index("j", T))
+ROW, COL = size(Index("i", S)), size(Index("j", T))
 
 
 def shown(expression):
@@ -28,17 +28,17 @@ def shown(expression):
 @pytest.mark.parametrize(
     ("expression", "words"),
     [
-        ((I * T + J) // T, "i"),
-        ((I * T + J) % T, "j"),
-        ((I * T + J) // (T * 2), "((i * t + j) // (2 * t))"),
-        (I // S, "0"),
-        (J % T, "j"),
-        ((S - 1 - I) // S, "0"),
-        ((I * 4 + 3) // 4, "i"),
-        ((I * 4 + 3) % 2, "1"),
+        ((ROW * T + COL) // T, "i"),
+        ((ROW * T + COL) % T, "j"),
+        ((ROW * T + COL) // (T * 2), "((i * t + j) // (2 * t))"),
+        (ROW // S, "0"),
+        (COL % T, "j"),
+        ((S - 1 - ROW) // S, "0"),
+        ((ROW * 4 + 3) // 4, "i"),
+        ((ROW * 4 + 3) % 2, "1"),
         (S * T - T * S, "0"),
         ((S + 1) * (S - 1), "s * s - 1"),
-        ((I * (S + 1) + I) // (S + 1), "i"),
+        ((ROW * (S + 1) + ROW) // (S + 1), "i"),
     ],
 )
 def test_division_resolves_where_the_bounds_allow(expression, words):
@@ -48,12 +48,12 @@ def test_division_resolves_where_the_bounds_allow(expression, words):
 @pytest.mark.parametrize(
     ("expression", "proven"),
     [
-        (S - 1 - I, True),
-        (I - S, False),
+        (S - 1 - ROW, True),
+        (ROW - S, False),
         (S - 1, True),
         (S - 2, False),
-        (T * S - 1 - (I * T + J), True),
-        (I - 1, False),
+        (T * S - 1 - (ROW * T + COL), True),
+        (ROW - 1, False),
         (S // 2, True),
     ],
 )

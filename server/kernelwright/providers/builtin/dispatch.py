@@ -81,7 +81,11 @@ def _dtypes(graph: Graph, other: Graph) -> Iterator[str]:
         if other_uniform and not uniform and mine[path] != mine[floating[0]]:
             yield f"{path}.dtype != {floating[0]}.dtype"
     for path, dtype in mine.items():
-        if path in theirs and theirs[path] != dtype and not (uniform and other_uniform and path in floating):
+        if theirs.get(path, dtype) == dtype or (uniform and other_uniform and path in floating):
+            continue
+        if dtype in FLOATS and theirs[path] not in FLOATS:
+            yield f"{path}.is_floating_point()"
+        else:
             yield f"{path}.dtype == torch.{dtype}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kernelwright.model import Graph, Json, Target
 from kernelwright.providers.builtin import naming, ops_pointwise
-from kernelwright.providers.builtin.emission import Emitter, Names, Schedule
+from kernelwright.providers.builtin.emission import Emitter
 from kernelwright.providers.builtin.fusion import Body, Store, fuse
 from kernelwright.providers.builtin.ir import FLOATS, Buffer, Unsupported, Value, walk
 from kernelwright.providers.builtin.lowering import find, lower
@@ -27,6 +27,7 @@ from kernelwright.providers.builtin.sizes import (
 )
 from kernelwright.providers.builtin.sizes import text as size_text
 from kernelwright.providers.builtin.texts import fold
+from kernelwright.providers.builtin.writer import Names, Schedule
 
 HELD = 16384
 """The longest row that is held in registers: 16 warps with 32 elements a thread."""
@@ -286,6 +287,7 @@ class Generation:
         many = product(kernel.places).constant is None
         if not body.members:
             return Launch(self, body, base).flat()
+        self._demand(body)
         loops = all(member.collective.kind != "topk" for member in body.members)
         if many and product(kernel.places) != ONE:
             # A place is counted in 32 bits, with room for the last block to run over the end.
@@ -302,6 +304,13 @@ class Generation:
         if single and many and simple and from_source and not any(_reads_places(store) for store in body.stores):
             return Launch(self, body, base).split()
         return Launch(self, body, base).rows(many)
+
+    def _demand(self, body: Body) -> None:
+        """Eager raises for the largest of no elements, and for more of the largest than there are."""
+        for member in body.members:
+            collective, count = member.collective, product(member.collective.inner)
+            if collective.kind in ("max", "min", "argmax", "argmin", "topk") and count.constant is None:
+                self.module.guards.append(f"{_symbolic(count)} >= {collective.count}")
 
 
 @dataclass
@@ -486,8 +495,13 @@ def _whole(extent: Size, symbol: Symbol) -> bool:
     return size_text(extent, lambda atom: atom.name if isinstance(atom, Symbol | Index) else "?") == symbol.name
 
 
+def _symbolic(extent: Size) -> str:
+    """The size in the graph's own symbols, as guards are written."""
+    return size_text(extent, lambda atom: atom.name if isinstance(atom, Symbol) else "?")
+
+
 def _guard(extent: Size, limit: int) -> str:
-    return f"{size_text(extent, lambda atom: atom.name if isinstance(atom, Symbol) else '?')} < {limit}"
+    return f"{_symbolic(extent)} < {limit}"
 
 
 def _reads_places(store: Store) -> bool:

@@ -88,9 +88,9 @@ def _is_case_of(graph: Graph, general: Graph) -> bool:
             return False
         for here, there in zip(mine.shape, theirs.shape, strict=True):
             extent = here if isinstance(here, int) else graph.symbols.get(here)
-            if extent is None or not isinstance(there, str) or sizes.setdefault(there, extent) != extent:
-                if here != there:
-                    return False
+            known = extent is not None and isinstance(there, str) and sizes.setdefault(there, extent) == extent
+            if not known and here != there:
+                return False
     values: dict[str, float] = {**general.symbols, **sizes}
     values |= {scalar.name: scalar.example for scalar in graph.scalars}
     return all(_holds(guard, values) for guard in general.guards)
