@@ -71,6 +71,8 @@ workbenchSuite('scripted', options, step => {
     await editor.cursorTo('import torch');
     await page.keyboard.type('  # for tensors');
     await editor.tab('Triton kernel for propose').click();
+    await page.locator('.monaco-diff-editor .monaco-editor.focused').waitFor();
+    await page.keyboard.press('Control+Home');
     await editor.proposedLine('# for tensors').waitFor();
     await editor.accept('propose');
     await editor.line(DISPATCH).waitFor();
