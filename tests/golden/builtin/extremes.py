@@ -18,8 +18,8 @@ def _minimum(a, b):
 
 @triton.jit
 def _extremes_kernel(
-    x_ptr, x_out_ptr, out_1_ptr, out_2_ptr, out_3_ptr, x_stride_0, x_stride_1, out_2_stride_0,
-    out_2_stride_1, out_3_stride_0, out_3_stride_1, n_rows, n_cols, ROWS: tl.constexpr,
+    x_ptr, argmax_ptr, amin_ptr, clamp_ptr, out_3_ptr, x_stride_0, x_stride_1, clamp_stride_0,
+    clamp_stride_1, out_3_stride_0, out_3_stride_1, n_rows, n_cols, ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):
     """A program owns ROWS rows and holds them in registers."""
@@ -34,19 +34,19 @@ def _extremes_kernel(
         _first_largest, keep_dims=True,
     )
     amin = tl.reduce(tl.where(col_mask, x, float("inf")), 1, _minimum, keep_dims=True)
-    tl.store(x_out_ptr + row, argmax, mask=row_mask)
-    tl.store(out_1_ptr + row, amin, mask=row_mask)
+    tl.store(argmax_ptr + row, argmax, mask=row_mask)
+    tl.store(amin_ptr + row, amin, mask=row_mask)
     clamp = tl.maximum(x, -1.0, propagate_nan=tl.PropagateNan.ALL)
     clamp_2 = tl.minimum(clamp, 1.0, propagate_nan=tl.PropagateNan.ALL)
-    tl.store(out_2_ptr + row * out_2_stride_0 + col * out_2_stride_1, clamp_2, mask=mask)
+    tl.store(clamp_ptr + row * clamp_stride_0 + col * clamp_stride_1, clamp_2, mask=mask)
     maximum = tl.maximum(x, -x, propagate_nan=tl.PropagateNan.ALL)
     tl.store(out_3_ptr + row * out_3_stride_0 + col * out_3_stride_1, maximum, mask=mask)
 
 
 @triton.jit
 def _extremes_long_kernel(
-    x_ptr, x_out_ptr, out_1_ptr, out_2_ptr, out_3_ptr, x_stride_0, x_stride_1, out_2_stride_0,
-    out_2_stride_1, out_3_stride_0, out_3_stride_1, n_rows, n_cols, ROWS: tl.constexpr,
+    x_ptr, argmax_ptr, amin_ptr, clamp_ptr, out_3_ptr, x_stride_0, x_stride_1, clamp_stride_0,
+    clamp_stride_1, out_3_stride_0, out_3_stride_1, n_rows, n_cols, ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):
     """A program owns ROWS rows: 1 pass over the row, COLS places at a time."""
@@ -72,19 +72,19 @@ def _extremes_long_kernel(
         )
         clamp = tl.maximum(x, constant, propagate_nan=tl.PropagateNan.ALL)
         clamp_2 = tl.minimum(clamp, 1.0, propagate_nan=tl.PropagateNan.ALL)
-        tl.store(out_2_ptr + row * out_2_stride_0 + col * out_2_stride_1, clamp_2, mask=mask)
+        tl.store(clamp_ptr + row * clamp_stride_0 + col * clamp_stride_1, clamp_2, mask=mask)
         maximum = tl.maximum(x, -x, propagate_nan=tl.PropagateNan.ALL)
         tl.store(out_3_ptr + row * out_3_stride_0 + col * out_3_stride_1, maximum, mask=mask)
     _, argmax = tl.reduce((argmax_block, argmax_places), 1, _first_largest, keep_dims=True)
     amin = tl.reduce(amin_block, 1, _minimum, keep_dims=True)
-    tl.store(x_out_ptr + row, argmax, mask=row_mask)
-    tl.store(out_1_ptr + row, amin, mask=row_mask)
+    tl.store(argmax_ptr + row, argmax, mask=row_mask)
+    tl.store(amin_ptr + row, amin, mask=row_mask)
 
 
 def extremes(x):
-    x_out = torch.empty((x.shape[0],), dtype=torch.int64, device=x.device)
-    out_1 = torch.empty((x.shape[0],), dtype=x.dtype, device=x.device)
-    out_2 = torch.empty_like(x)
+    argmax = torch.empty((x.shape[0],), dtype=torch.int64, device=x.device)
+    amin = torch.empty((x.shape[0],), dtype=x.dtype, device=x.device)
+    clamp = torch.empty_like(x)
     out_3 = torch.empty_like(x)
     with torch.cuda.device_of(x):
         n_rows = x.shape[0]
@@ -97,8 +97,8 @@ def extremes(x):
             kernel = _extremes_long_kernel
             rows, cols = 1, 2048
         kernel[(triton.cdiv(n_rows, rows),)](
-            x, x_out, out_1, out_2, out_3, x.stride(0), x.stride(1), out_2.stride(0),
-            out_2.stride(1), out_3.stride(0), out_3.stride(1), n_rows, n_cols, ROWS=rows, COLS=cols,
+            x, argmax, amin, clamp, out_3, x.stride(0), x.stride(1), clamp.stride(0),
+            clamp.stride(1), out_3.stride(0), out_3.stride(1), n_rows, n_cols, ROWS=rows, COLS=cols,
             num_warps=max(1, min(16, rows * cols // 512)),
         )
-    return x_out, out_1, out_2, out_3
+    return argmax, amin, clamp, out_3

@@ -74,13 +74,13 @@ def log_softmax_over_rows(x):
     with torch.cuda.device_of(x):
         n_rows = x.shape[1]
         n_cols = x.shape[0]
-        if n_cols <= 16384:  # the row fits in registers
+        if n_cols <= 256:  # the row fits in registers
             kernel = _log_softmax_over_rows_kernel
             cols = triton.next_power_of_2(max(n_cols, 1))
-            rows = max(1, 1024 // cols)
+            rows = max(32, 1024 // cols)
         else:
             kernel = _log_softmax_over_rows_long_kernel
-            rows, cols = 1, 2048
+            rows, cols = 64, 64
         kernel[(triton.cdiv(n_rows, rows),)](
             x, out, x.stride(0), x.stride(1), out.stride(0), out.stride(1), n_rows, n_cols,
             ROWS=rows, COLS=cols, num_warps=max(1, min(16, rows * cols // 512)),

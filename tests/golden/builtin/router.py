@@ -44,9 +44,9 @@ def _router_kernel(
     topk_value_1, topk_place_1 = tl.reduce(
         (topk_left, topk_places), 1, _first_largest, keep_dims=True
     )
-    shifted = topk_value_0 + topk_value_1
-    tl.store(out_0_ptr + 2 * row, topk_value_0 / shifted, mask=row_mask)
-    tl.store(out_0_ptr + 2 * row + 1, topk_value_1 / shifted, mask=row_mask)
+    total_2 = topk_value_0 + topk_value_1
+    tl.store(out_0_ptr + 2 * row, topk_value_0 / total_2, mask=row_mask)
+    tl.store(out_0_ptr + 2 * row + 1, topk_value_1 / total_2, mask=row_mask)
     tl.store(places_ptr + 2 * row, topk_place_0, mask=row_mask)
     tl.store(places_ptr + 2 * row + 1, topk_place_1, mask=row_mask)
 

@@ -280,8 +280,7 @@ class Plan:
             for wider in (False, True):
                 trial = self._joined(self.kernels[position], collective, wider)
                 if trial and self._works(trial, position):
-                    self.kernels[position] = trial
-                    self.home[collective.order] = position
+                    self._settle(trial, position, collective)
                     return
         if self._reduce_in_steps(collective) or self._prepare_source(collective):
             return
@@ -296,6 +295,18 @@ class Plan:
         self.kernels.append(kernel)
         self.home[collective.order] = len(self.kernels) - 1
         self.members(kernel, len(self.kernels) - 1)
+
+    def _settle(self, trial: Kernel, position: int, collective: Collective) -> None:
+        """The collective is at home in the kernel, unless another there computes just the same."""
+        *others, mine = self.members(trial, position)
+        for other in others:
+            same = (other.source, other.limit, other.collective.kind) == (mine.source, mine.limit, collective.kind)
+            if same and collective.count == other.collective.count == 1:
+                dtype = "int64" if collective.kind.startswith("arg") else collective.source.dtype
+                self.replaced[collective.order] = self.context.gather_results(other.collective, 0, dtype)
+                return
+        self.kernels[position] = trial
+        self.home[collective.order] = position
 
     def _joined(self, kernel: Kernel, collective: Collective, wider: bool) -> Kernel | None:
         if not kernel.collectives:

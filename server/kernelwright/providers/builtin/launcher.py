@@ -31,6 +31,8 @@ from kernelwright.providers.builtin.writer import Names, Schedule
 
 HELD = 16384
 """The longest row that is held in registers: 16 warps with 32 elements a thread."""
+HELD_ACROSS = 256
+"""The same where the rows lie side by side in memory, so that at least 32 of them share a program."""
 HELD_ONLY = 65536
 """The longest row of a kernel that cannot loop over its row."""
 
@@ -376,29 +378,41 @@ class Launch:
         grid = "(triton.cdiv(n_rows, rows),)" if held.has_rows else "(1,)"
         warps = "max(1, min(16, rows * cols // 512))" if held.has_rows else "max(1, min(16, cols // 512))"
         blocks = {"ROWS": "rows", "COLS": "cols"} if held.has_rows else {"COLS": "cols"}
+        lines, short = self._counts(held), ["cols = triton.next_power_of_2(max(n_cols, 1))"]
+        least = 32 if self._across() else 1
         count = product(self.body.kernel.places).constant
-        short = ["cols = triton.next_power_of_2(max(n_cols, 1))"]
-        short += ["rows = max(1, 1024 // cols)"] if held.has_rows else []
-        lines = self._counts(held)
+        if held.has_rows:
+            short += [f"rows = max({least}, 1024 // cols)"]
         if count is not None:
             cols = 1 << max(count - 1, 0).bit_length()
             lines.pop()
-            short = [f"rows, cols = {max(1, 1024 // cols)}, {cols}"] if held.has_rows else [f"cols = {cols}"]
+            short = [f"rows, cols = {max(least, 1024 // cols)}, {cols}"] if held.has_rows else [f"cols = {cols}"]
         if looped is None:
             return self._indent(lines + short) + self._call(held, self.base + "_kernel", grid, blocks, warps)
-        long = ["rows, cols = 1, 2048"] if held.has_rows else ["cols = 4096"]
+        long = [f"rows, cols = {'64, 64' if self._across() else '1, 2048'}"] if held.has_rows else ["cols = 4096"]
         if self._arguments(held) == self._arguments(looped):
             short.insert(0, f"kernel = {self.base}_kernel")
             long.insert(0, f"kernel = {self.base}_long_kernel")
             call = self._call(held, "kernel", grid, blocks, warps)
-            return self._indent([*lines, *_choice(short, long)]) + call
+            return self._indent([*lines, *self._choice(short, long)]) + call
         calls = [
             self._call(emitter, emitter_name, grid, blocks, warps)
             for emitter, emitter_name in ((held, self.base + "_kernel"), (looped, self.base + "_long_kernel"))
         ]
         short += [line[8:] for line in calls[0]]
         long += [line[8:] for line in calls[1]]
-        return self._indent([*lines, *_choice(short, long)])
+        return self._indent([*lines, *self._choice(short, long)])
+
+    def _across(self) -> bool:
+        """Whether neighbours in memory are most likely the rows, not the places of one row: a reduction of leading dims."""
+        last = self.body.kernel.index[-1:]
+        return bool(last) and any(index.name.startswith("row") for index in indices(last[0]))
+
+    def _choice(self, short: list[str], long: list[str]) -> list[str]:
+        indent = "    "
+        limit = HELD_ACROSS if self._across() else HELD
+        test = f"if n_cols <= {limit}:  # the row fits in registers"
+        return [test, *(indent + line for line in short), "else:", *(indent + line for line in long)]
 
     def _counts(self, emitter: Emitter) -> list[str]:
         kernel = self.body.kernel
@@ -478,12 +492,6 @@ class Launch:
         if warps:
             arguments.append(f"num_warps={warps}")
         return fold(f"        {name}[{grid}]({', '.join(arguments)})")
-
-
-def _choice(short: list[str], long: list[str]) -> list[str]:
-    indent = "    "
-    test = f"if n_cols <= {HELD}:  # the row fits in registers"
-    return [test, *(indent + line for line in short), "else:", *(indent + line for line in long)]
 
 
 def _word(name: str, words: str) -> bool:

@@ -92,13 +92,38 @@ def output_names(target: Target, tree: Json) -> dict[str, str]:
     for position, leaf in enumerate(leaves):
         name = "out" if len(leaves) == 1 else f"out_{position}"
         if len(returned) == len(leaves):
-            expression = returned[position]
-            while isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
-                expression = expression.func.value
-            if isinstance(expression, ast.Name) and expression.id not in RESERVED | set(names.values()) | {"F"}:
-                name = expression.id
+            word = _returned_name(returned[position])
+            if word and word not in RESERVED | set(names.values()):
+                name = word
         names[leaf] = name
     return names
+
+
+_CASTS = {
+    "to",
+    "type_as",
+    "float",
+    "half",
+    "bfloat16",
+    "contiguous",
+    "view",
+    "reshape",
+    "squeeze",
+    "unsqueeze",
+    "flatten",
+}
+
+
+def _returned_name(expression: ast.expr) -> str | None:
+    """A returned variable's name, also under casts and views; of another method call the method's name."""
+    match expression:
+        case ast.Name(id=name):
+            return name
+        case ast.Call(func=ast.Attribute(value=value, attr=method)) if method in _CASTS:
+            return _returned_name(value)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=method)) if module not in ("F", "torch"):
+            return method
+    return None
 
 
 def _leaves(tree: Json) -> list[str]:

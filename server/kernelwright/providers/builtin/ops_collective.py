@@ -33,7 +33,7 @@ def reduce(
     if count == 0:
         return _nothing(context, kind, source, dims)
     if count is not None and 1 <= count <= UNROLLED and kind in COMBINE and len(dims) == 1:
-        return _unrolled(context, kind, source, dims[0], count)
+        return _unrolled(context, kind, source, dims[0], count, name or node.name)
     collective = context.collect(kind, source, dims, replace(node, name=name or node.name))
     return context.gather_results(collective, 0, source.dtype)
 
@@ -52,14 +52,14 @@ def _nothing(context: Context, kind: str, source: Value, dims: tuple[int, ...]) 
     return context.value(shape, source.dtype, lambda index: context.builder.constant(typed, source.dtype))
 
 
-def _unrolled(context: Context, kind: str, source: Value, axis: int, count: int) -> Value:
+def _unrolled(context: Context, kind: str, source: Value, axis: int, count: int, name: str) -> Value:
     build = context.builder
 
     def at(index: Index) -> Expr:
         parts = [source.at((*index[:axis], size(place), *index[axis:])) for place in range(count)]
         result = parts[0]
         for part in parts[1:]:
-            result = build.make(COMBINE[kind], (result, part), source.dtype)
+            result = build.make(COMBINE[kind], (result, part), source.dtype, name=name)
         return result
 
     shape = source.shape[:axis] + source.shape[axis + 1 :]

@@ -161,7 +161,8 @@ class Writer:
         shared = self._uses[expression.number] > 1 and made.binds < ATOM
         shared |= self._uses[expression.number] > 1 and "(" in made.words
         named = bool(self.names.rename(expression.name) and expression.name) and made.binds < ATOM
-        if expression.kind == "load" or (expression.kind != "scalar" and (shared or long or named)):
+        plain = expression.kind in ("scalar", "constant")
+        if expression.kind == "load" or (not plain and (shared or long or named)):
             return self._assign(expression, made)
         self._known[expression.number] = made
         return made
