@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from samples import GRAPH, TASK
 
-from kernelwright.model import Case, Placeholder
-from kernelwright.verify.domain import from_graph, matches, narrow, pair
+from kernelwright.model import Argument, Call, Case, Inputs, Placeholder, TensorSpec
+from kernelwright.verify.domain import excludes_a_call, from_graph, is_contiguous, matches, narrow, pair
 from kernelwright.verify.plan import GPU, INTERPRETER, LAYOUTS, VALUES, fits, plan, shrink_to, typical_sizes
 from kernelwright.verify.shrink import smaller
 
@@ -97,3 +97,28 @@ def test_smaller_cases_change_one_thing():
     assert replace(case, values="normal") in shrunk
     assert replace(case, sizes={"s0": 1, "s1": 257}) in shrunk
     assert all(other != case for other in shrunk)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((2, 3), (3, 1), True),
+        ((2, 3), (1, 2), False),
+        ((1, 3), (999, 1), True),
+        ((2, 3), (6, 2), False),
+        ((0, 3), (1, 7), True),
+        ((), (), True),
+        ((4, 3), (0, 1), False),
+    ],
+)
+def test_contiguous(shape, strides, expected):
+    assert is_contiguous(TensorSpec("float32", shape, strides)) is expected
+
+
+def test_a_domain_is_not_narrowed_past_the_users_own_calls():
+    narrowed, _ = narrow(VARIANT, Case(0, layout="transposed"), "float32")
+    transposed = Call(1, (Argument("x", TensorSpec("float32", (4, 3), (1, 4))),))
+    task = replace(TASK, inputs=Inputs("file", "f.py:f", calls=(*TASK.inputs.calls, transposed)))
+    assert not excludes_a_call(narrowed, task, {0})
+    assert excludes_a_call(narrowed, task, {0, 1})
+    assert not excludes_a_call(VARIANT, task, {0, 1})

@@ -185,7 +185,11 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("name", TARGETS)
+# Its inputs are module globals, which the next call for inputs replaces: the tracer refuses it for that.
+READS_GLOBALS = {"38_notebook_batchnorm"}
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS.keys() - READS_GLOBALS))
 def test_eager_agrees_with_itself(tmp_path: Path, name: str) -> None:
     path = REAL / f"{name}.py"
     reference = Reference()

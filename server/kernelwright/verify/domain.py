@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelwright.model import Case, Fixed, Graph, Task, TensorDomain, Variant
+from kernelwright.model import Case, Fixed, Graph, Task, TensorDomain, TensorSpec, Variant
 from kernelwright.verify.plan import FLOATS
 
 
@@ -80,3 +80,24 @@ def narrow(variant: Variant, case: Case, user_dtype: str | None) -> tuple[Varian
         if all(tensor.dtypes for tensor in tensors):
             return replace(variant, tensors=tensors), f"not {case.dtype}"
     return None
+
+
+def excludes_a_call(variant: Variant, task: Task, calls: set[int]) -> bool:
+    """Whether a narrowed variant leaves out one of the user's own calls, for its layout."""
+    contiguous = {tensor.path for tensor in variant.tensors if tensor.layout == "contiguous"}
+    return any(
+        argument.path in contiguous and argument.tensor is not None and not is_contiguous(argument.tensor)
+        for call in task.inputs.calls
+        if call.index in calls
+        for argument in call.arguments
+    )
+
+
+def is_contiguous(tensor: TensorSpec) -> bool:
+    """Row-major without gaps; strides of dimensions of size 1 do not count."""
+    expected = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides or ()), strict=False):
+        if size != 1 and stride != expected:
+            return 0 in tensor.shape
+        expected *= size
+    return True

@@ -42,7 +42,7 @@ from kernelwright.ports import (
     Report,
 )
 from kernelwright.settings import VerifySettings
-from kernelwright.verify.domain import narrow, pair
+from kernelwright.verify.domain import excludes_a_call, narrow, pair
 from kernelwright.verify.plan import GPU, INTERPRETER, Limits, admissible, main_dtype, plan
 from kernelwright.verify.shrink import smaller
 
@@ -139,7 +139,11 @@ class CaseVerifier:
             queue.extendleft(reversed(unfinished))
             state.say("values")
             for failure in failures:
+                if _guarded_anyway(variant, failure):
+                    continue
                 narrowed = None if _users_own(failure.case, own) else narrow(variant, failure.case, user_dtype)
+                if narrowed and excludes_a_call(narrowed[0], task, own):
+                    narrowed = None
                 if narrowed is None and failure.finding.code == "K209":
                     continue  # it is these values that the function rejects, not a region that a guard can name
                 if narrowed is None or failure.finding.code.startswith(("K4", "K5")):
@@ -242,7 +246,9 @@ class CaseVerifier:
         state.say("guard")
         refused = await self._check_guard(task, state, domain)
         if refused:
-            return Refuted(state.candidate, refused, None, state.done)
+            narrowed = "; ".join(state.limitations)
+            message = f"{refused.message}. Its domain was narrowed: {narrowed}" if narrowed else refused.message
+            return Refuted(state.candidate, replace(refused, message=message), None, state.done)
         return Passed(
             state.candidate,
             domain,
@@ -296,6 +302,12 @@ def admissible_after(graph: Graph, variant: Variant, case: Case, user_dtype: str
     contiguous = all(tensor.layout == "contiguous" for tensor in variant.tensors)
     layout_fits = not contiguous or case.layout in ("user", "contiguous")
     return dtype_fits and layout_fits and admissible(graph, variant, case)
+
+
+def _guarded_anyway(variant: Variant, failure: Failure) -> bool:
+    """A function that writes into a tensor rejects one that overlaps itself; every guard does so too."""
+    mutates = any(tensor.mutated for tensor in variant.tensors)
+    return failure.finding.code == "K209" and failure.case.layout == "expanded" and mutates
 
 
 def _users_own(case: Case, calls: set[int]) -> bool:
