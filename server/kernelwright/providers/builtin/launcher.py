@@ -13,6 +13,7 @@ from kernelwright.providers.builtin.emission import Emitter
 from kernelwright.providers.builtin.fusion import Body, Store, fuse
 from kernelwright.providers.builtin.ir import FLOATS, Buffer, Unsupported, Value, walk
 from kernelwright.providers.builtin.lowering import find, lower
+from kernelwright.providers.builtin.ops_complex import COMPLEX
 from kernelwright.providers.builtin.sizes import (
     ONE,
     ZERO,
@@ -52,7 +53,6 @@ class Generation:
 
     def __init__(self, target: Target, graph: Graph, main: str | None) -> None:
         self.target, self.graph = target, graph
-        self.context = lower(graph)
         self.main = main
         self.module = Module()
         self.user_names = naming.user_names(target, graph)
@@ -64,18 +64,12 @@ class Generation:
                 name = naming.identifier(placeholder.path, self.taken)
                 self.taken.add(name)
             self.tensors[placeholder.node] = name
-        self._rename_buffers()
+        self.context = lower(graph, self.tensors)
         self.symbol_places = self._symbol_places()
         self._scalars: dict[str, str] = {}
         self.strided: dict[str, str] = {}
         """Output → the tensor whose layout it takes."""
         self.stored: list[Buffer] = []
-
-    def _rename_buffers(self) -> None:
-        """Buffers are called as the launcher calls the tensors."""
-        context = self.context
-        for node, buffer in list(context.buffers.items()):
-            context.buffers[node] = Buffer(self.tensors[node], buffer.dtype, buffer.shape, buffer.path)
 
     def _symbol_places(self) -> dict[str, tuple[str, str, int]]:
         """Symbol → (argument's name in kernels, tensor, axis), from the first dim that is just this symbol."""
@@ -174,8 +168,8 @@ class Generation:
         self.output_of: dict[str, str] = {}
         for node, name in names.items():
             value = self.context.values[node]
-            if not isinstance(value, Value):
-                raise Unsupported("an output that is several tensors")
+            if not isinstance(value, Value) or value.dtype == COMPLEX:
+                raise Unsupported("an output that is complex or several tensors")
             free = name
             if free in self.taken:
                 free = naming.identifier(f"{free}_out", self.taken)
@@ -226,9 +220,11 @@ class Generation:
 
     def _prologue(self) -> None:
         for node, name in self.tensors.items():
-            path = next(p.path for p in self.graph.placeholders if p.node == node)
-            if name != path:
-                self.module.lines.append(f"    {name} = {path}")
+            placeholder = next(p for p in self.graph.placeholders if p.node == node)
+            if placeholder.dtype == COMPLEX:
+                self.module.lines.append(f"    {name} = torch.view_as_real({placeholder.path})")
+            elif name != placeholder.path:
+                self.module.lines.append(f"    {name} = {placeholder.path}")
 
     def _device(self) -> str:
         first = next(iter(self.context.buffers.values()), None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kernelwright.model import Graph, Json, Node
+from kernelwright.model import Graph, Json, Node, Placeholder
 from kernelwright.providers.builtin.ir import (
     FLOATS,
     INTEGERS,
@@ -157,6 +157,27 @@ class Context:
 
         return Value(shape, dtype, remembered, name)
 
+    def add_placeholder(self, placeholder: Placeholder, name: str) -> None:
+        """A tensor of the caller's; a complex one as its pairs of float32."""
+        shape, dtype = self.shape(placeholder.shape), placeholder.dtype
+        pairs = dtype == "complex64"
+        buffer = Buffer(name, "float32" if pairs else dtype, (*shape, size(2)) if pairs else shape, placeholder.path)
+        self.buffers[placeholder.node] = buffer
+        value = self.of_buffer(buffer)
+        if pairs:
+            value = self.pairs(value)
+        self.values[placeholder.node] = value
+
+    def pairs(self, parts: Value) -> Value:
+        """A complex value of pairs of float32 along a last dim of two."""
+        build = self.builder
+        return self.value(
+            parts.shape[:-1],
+            "complex64",
+            lambda index: build.make("complex", (parts.at((*index, ZERO)), parts.at((*index, ONE))), "complex64"),
+            parts.name,
+        )
+
     def of_buffer(self, buffer: Buffer) -> Value:
         return self.value(buffer.shape, buffer.dtype, lambda index: self.builder.load(buffer, index), buffer.name)
 
@@ -251,18 +272,15 @@ def _highest(dtypes: Sequence[str]) -> str:
     return max(inside, key=order.index)
 
 
-def lower(graph: Graph) -> Context:
-    """Every node of the graph as a value.
+def lower(graph: Graph, names: Mapping[str, str]) -> Context:
+    """Every node of the graph as a value; `names` calls the placeholders' buffers as the launcher calls the tensors.
 
     Raises:
         Unsupported: an op without a lowering, or an argument that its lowering cannot take; with the node's line.
     """
     context = Context(graph)
     for placeholder in graph.placeholders:
-        shape = context.shape(placeholder.shape)
-        buffer = Buffer(placeholder.node, placeholder.dtype, shape, placeholder.path)
-        context.buffers[placeholder.node] = buffer
-        context.values[placeholder.node] = context.of_buffer(buffer)
+        context.add_placeholder(placeholder, names[placeholder.node])
     for node in graph.nodes:
         lowering = find(node.op)
         if lowering is None:

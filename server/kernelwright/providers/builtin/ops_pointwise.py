@@ -8,6 +8,7 @@ from collections.abc import Callable
 from kernelwright.model import Node
 from kernelwright.providers.builtin.ir import FLOATS, INTEGERS, Expr, Unsupported, Value
 from kernelwright.providers.builtin.lowering import Context, Operand, Runtime, lowers, promote
+from kernelwright.providers.builtin.ops_complex import COMPLEX, multiply
 from kernelwright.providers.builtin.sizes import Size
 
 # Ops whose float32 result of narrower operands is already exact in the narrower dtype: no rounding follows.
@@ -93,6 +94,10 @@ def _unary(context: Context, node: Node) -> Value:
 
 
 def _binary(context: Context, node: Node) -> Value:
+    if node.dtype == COMPLEX:
+        if not node.op.startswith("aten.mul"):
+            raise Unsupported("complex arithmetic other than products")
+        return multiply(context, node)
     return combine(context, node, node.op.split(".")[1], tuple(map(context.operand, node.args[:2])))
 
 

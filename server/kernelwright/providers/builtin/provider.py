@@ -20,16 +20,16 @@ from kernelwright.model import (
     Variant,
 )
 from kernelwright.ports import Report
-from kernelwright.providers.builtin import helpers, ops_collective, ops_pointwise, ops_views
+from kernelwright.providers.builtin import helpers, ops_collective, ops_complex, ops_pointwise, ops_views
 from kernelwright.providers.builtin.dispatch import dispatch
 from kernelwright.providers.builtin.ir import FLOATS, Unsupported
 from kernelwright.providers.builtin.launcher import Generation, Module
 from kernelwright.providers.builtin.texts import fold
 from kernelwright.source.expressions import evaluate
 
-OPS = (ops_pointwise, ops_views, ops_collective)
+OPS = (ops_pointwise, ops_views, ops_collective, ops_complex)
 """The tables of lowerings, imported so that they register."""
-SUPPORTED = {*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool"}
+SUPPORTED = {*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool", ops_complex.COMPLEX}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def generate(task: Task) -> Candidate | Refusal:
     if not made:
         return first or Refusal("nothing was traced")
     source = assemble(task.target, made)
-    variants = tuple(claim(graph, module) for graph, module in made)
+    # A variant of fixed dtypes comes before one that serves every floating dtype, whose lists would fit its tensors too.
+    variants = tuple(sorted((claim(graph, module) for graph, module in made), key=lambda variant: variant.same_dtype))
     return Candidate(source, "builtin", entry=task.target.name, variants=variants, notes=tuple(notes))
 
 
