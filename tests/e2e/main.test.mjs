@@ -13,8 +13,9 @@ workbenchSuite(
   () => ({ files: path.join(ROOT, 'examples'), open: FILE }),
   step => {
     step('right-click: the menu has the entry', async ({ page, editor }, shot) => {
-      await page.keyboard.press('Control+b'); // room for the pictures
       await editor.lens('Generate Triton kernel').waitFor();
+      await page.keyboard.press('Control+b'); // room for the pictures
+      await page.locator('.explorer-viewlet').waitFor({ state: 'hidden' });
       await editor.openMenu('def rms_norm');
       await editor.menuItem('Generate Triton Kernel').hover();
       await shot('context-menu');
