@@ -3,11 +3,16 @@ import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { after } from 'node:test';
 import { PYTHON, until, workbenchSuite } from './workbench.mjs';
 
 /** A workspace whose own `.venv` tells of each time that its Python is run, and which names it in its settings too. */
 function hostileWorkspace() {
-  const files = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'hostile-')), 'workspace');
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'hostile-'));
+  after(() => {
+    fs.rmSync(folder, { recursive: true, force: true });
+  });
+  const files = path.join(folder, 'workspace');
   fs.cpSync(path.join(import.meta.dirname, 'fixtures/scripted'), files, { recursive: true });
   fs.mkdirSync(path.join(files, '.venv/bin'), { recursive: true });
   const script = `#!/bin/sh\necho "$@" >> "$(dirname "$0")/runs"\nexec ${PYTHON} "$@"\n`;
