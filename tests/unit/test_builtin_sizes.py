@@ -38,6 +38,7 @@ def shown(expression):
         ((ROW * 4 + 3) % 2, "1"),
         (S * T - T * S, "0"),
         ((S + 1) * (S - 1), "s * s - 1"),
+        (COL - (COL // 2) * 2, "(j % 2)"),
         ((ROW * (S + 1) + ROW) // (S + 1), "i"),
     ],
 )

@@ -22,7 +22,7 @@ def _group_norm_silu_kernel(
         x_ptr + row_0 * x_stride_0
         + (row_1 * (x_size_1 // 4) + (col // (x_size_2 * x_size_3))) * x_stride_1
         + ((col // x_size_3) - (col // (x_size_2 * x_size_3)) * x_size_2) * x_stride_2
-        + (col - (col // x_size_3) * x_size_3) * x_stride_3, mask=mask, other=0.0,
+        + (col % x_size_3) * x_stride_3, mask=mask, other=0.0,
     ).to(tl.float32)
     total = tl.sum(x, axis=1, keep_dims=True)
     size = (x_size_1 // 4) * x_size_2 * x_size_3
@@ -62,7 +62,7 @@ def _group_norm_silu_long_kernel(
             x_ptr + row_0 * x_stride_0
             + (row_1 * (x_size_1 // 4) + (col // (x_size_2 * x_size_3))) * x_stride_1
             + ((col // x_size_3) - (col // (x_size_2 * x_size_3)) * x_size_2) * x_stride_2
-            + (col - (col // x_size_3) * x_size_3) * x_stride_3, mask=mask, other=0.0,
+            + (col % x_size_3) * x_stride_3, mask=mask, other=0.0,
         ).to(tl.float32)
         total_block += x
     total = tl.sum(total_block, axis=1, keep_dims=True)
@@ -77,7 +77,7 @@ def _group_norm_silu_long_kernel(
             x_ptr + row_0 * x_stride_0
             + (row_1 * (x_size_1 // 4) + (col // (x_size_2 * x_size_3))) * x_stride_1
             + ((col // x_size_3) - (col // (x_size_2 * x_size_3)) * x_size_2) * x_stride_2
-            + (col - (col // x_size_3) * x_size_3) * x_stride_3, mask=mask, other=0.0,
+            + (col % x_size_3) * x_stride_3, mask=mask, other=0.0,
         ).to(tl.float32)
         gap = x - mean
         total_block_2 += tl.where(col_mask, gap * gap, 0.0)
@@ -91,7 +91,7 @@ def _group_norm_silu_long_kernel(
             x_ptr + row_0 * x_stride_0
             + (row_1 * (x_size_1 // 4) + (col // (x_size_2 * x_size_3))) * x_stride_1
             + ((col // x_size_3) - (col // (x_size_2 * x_size_3)) * x_size_2) * x_stride_2
-            + (col - (col // x_size_3) * x_size_3) * x_stride_3, mask=mask, other=0.0,
+            + (col % x_size_3) * x_stride_3, mask=mask, other=0.0,
         ).to(tl.float32)
         gap = x - mean
         weight = tl.load(

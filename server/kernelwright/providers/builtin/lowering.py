@@ -28,6 +28,14 @@ from kernelwright.providers.builtin.sizes import ONE, ZERO, Reader, Size, size
 Lowered: TypeAlias = Value | tuple[Value, ...]
 Lowering: TypeAlias = Callable[["Context", Node], Lowered]
 TABLE: dict[str, Lowering] = {}
+DECLINED = {
+    "mm bmm addmm baddbmm dot mv convolution _scaled_dot_product_flash_attention": "products of matrices stay with the library",
+    "sort argsort unique unique2 nonzero masked_select bincount": "the built-in generator does not sort, nor size by values",
+    "scatter scatter_add scatter_reduce index_put index_add": "writing to places that depend on values needs atomics",
+    "_fft_r2c _fft_c2r _fft_c2c": "Fourier transforms stay with the library",
+    "rand randn rand_like randn_like bernoulli native_dropout multinomial": "random numbers would differ from torch's",
+}
+"""Ops that have no lowering for a reason: names → the reason."""
 
 
 def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
@@ -284,7 +292,7 @@ def lower(graph: Graph, names: Mapping[str, str]) -> Context:
     for node in graph.nodes:
         lowering = find(node.op)
         if lowering is None:
-            raise Unsupported(f"{short(node.op)} has no lowering in the built-in generator", node.op, node.line)
+            raise Unsupported(_why_not(short(node.op)), node.op, node.line)
         try:
             context.values[node.name] = _named(lowering(context, node), node)
         except Unsupported as stop:
@@ -303,6 +311,14 @@ def _named(value: Lowered, node: Node) -> Lowered:
 def short(op: str) -> str:
     """ "aten.add.Tensor" as people say it: "add"."""
     return op.removeprefix("aten.").split(".")[0]
+
+
+def _why_not(name: str) -> str:
+    """Why an op without a lowering has none."""
+    for names, reason in DECLINED.items():
+        if name in names.split():
+            return f"{name}: {reason}"
+    return f"the built-in generator cannot write {name}"
 
 
 def find(op: str) -> Lowering | None:

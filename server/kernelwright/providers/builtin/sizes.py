@@ -301,6 +301,7 @@ def unravel(position: Size, shape: tuple[Size, ...]) -> tuple[Size, ...]:
 def text(expression: Size, name: Callable[[Atom], str]) -> str:
     """Python text, atoms other than quotients and remainders named by `name`."""
     parts: list[str] = []
+    expression = _with_remainders(expression)
     for atoms, coefficient in sorted(expression.terms, key=lambda term: term[1] < 0):
         factors = []
         for atom in atoms:
@@ -318,6 +319,18 @@ def text(expression: Size, name: Callable[[Atom], str]) -> str:
         return "0"
     joined = " ".join(parts)
     return joined[2:] if joined.startswith("+") else "-" + joined[2:]
+
+
+def _with_remainders(expression: Size) -> Size:
+    """a - b * (a // b) as a % b."""
+    for atoms, _ in expression.terms:
+        for atom in atoms:
+            if isinstance(atom, Quotient) and not atom.exact:
+                remainder = size(Remainder(atom.dividend, atom.divisor))
+                shorter = expression - (atom.dividend - atom.divisor * size(atom)) + remainder
+                if len(shorter.terms) < len(expression.terms):
+                    return _with_remainders(shorter)
+    return expression
 
 
 def _factor(atom: Atom, name: Callable[[Atom], str]) -> str:

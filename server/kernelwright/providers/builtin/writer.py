@@ -310,7 +310,9 @@ class Writer:
                 offsets = [] if position == ZERO else [self._size(position).words]
         else:
             offsets = [
-                f"{self._size(step).within(PRODUCT)} * {buffer.name}_stride_{axis}"
+                f"{buffer.name}_stride_{axis}"
+                if step == ONE
+                else f"{self._size(step).within(PRODUCT)} * {buffer.name}_stride_{axis}"
                 for axis, step in enumerate(index)
                 if step != ZERO
             ]
