@@ -13,9 +13,8 @@ import torch
 
 from kernelwright.worker import interpreter
 
-interpreter.mend()
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-import functions  # noqa: E402
+import functions
 
 # Relative to the largest element of the result: one rounding of the narrow dtypes, some of float32.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
@@ -117,6 +116,12 @@ def check(name, entry):
     return {"name": name, "runs": runs, "wrong": wrong}
 
 
-for argument in sys.argv[1:]:
-    name, _, path = argument.partition("=")
-    print(json.dumps(check(name, getattr(load(path), name))), flush=True)
+def main():
+    interpreter.mend()
+    for argument in sys.argv[1:]:
+        name, _, path = argument.partition("=")
+        print(json.dumps(check(name, getattr(load(path), name))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,6 @@
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
 
 
 @triton.jit
@@ -21,7 +20,7 @@ def _dense_1_kernel(
     col_mask = col < n_cols
     mask = row_mask & col_mask
     size = x_size_1 - 1
-    fmod = libdevice.fmod(x_size_1 + 1 - col + size, x_size_1)
+    fmod = (x_size_1 + 1 - col + size) % x_size_1
     chosen = tl.where(fmod < 0, fmod + x_size_1, fmod)
     x = tl.load(
         x_ptr + row * x_stride_0 + chosen * x_stride_1,
@@ -58,7 +57,7 @@ def _dense_1_long_kernel(
         col = (start + tl.arange(0, COLS)[None, :]).to(tl.int64)
         col_mask = col < n_cols
         mask = row_mask & col_mask
-        fmod = libdevice.fmod(x_size_1 + 1 - col + size, x_size_1)
+        fmod = (x_size_1 + 1 - col + size) % x_size_1
         chosen = tl.where(fmod < 0, fmod + x_size_1, fmod)
         x = tl.load(
             x_ptr + row * x_stride_0 + chosen * x_stride_1,

@@ -43,6 +43,7 @@ INFIX = {
     "and": ("&", BITS),
     "or": ("|", BITS),
     "xor": ("^", BITS),
+    "fmod_whole": ("%", PRODUCT),
 }
 
 PREFIX = {"neg": "-", "not": "~", "invert": "~"}
@@ -107,7 +108,7 @@ REPEATING = {
     ),
 }
 
-WHOLE = {"maximum", "minimum", "sign", "remainder"}
+WHOLE = {"maximum", "minimum", "sign", "remainder", "fmod"}
 """Kinds with another text for whole numbers: `KIND_whole`."""
 
 
