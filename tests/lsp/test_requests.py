@@ -95,7 +95,7 @@ async def test_progress_names_the_stages_and_is_throttled(start: Start, uri: str
     counted = [message for message in said if message.startswith("Checking values")]
     assert [message for message in said if message not in counted[1:]] == [
         "Starting workers",
-        "Tracing: row reduction",
+        "Traced: row reduction",
         "Writing kernel (builtin)",
         "Checking values 0/212",
         "Compiling for sm_90",
@@ -119,7 +119,7 @@ async def test_recheck(start: Start, uri: str) -> None:
 
 STAGES = [
     ("hang_starting", "Starting workers"),
-    ("hang_tracing", "Tracing: row reduction"),
+    ("hang_tracing", "Traced: row reduction"),
     ("hang_writing", "Writing kernel (builtin)"),
     ("hang_checking", "Checking values 0/212"),
     ("hang_compiling", "Compiling for sm_90"),

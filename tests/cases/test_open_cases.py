@@ -18,6 +18,7 @@ PROPOSED = {
     "03_add_rmsnorm_residual",
     "04_groupnorm_silu",
     "06_rope_half_pair",
+    "08_rope_complex",
     "12_smooth_nll",
     "14_focal_bce_script",
     "19_int8_channel_quant",
