@@ -147,7 +147,7 @@ workbenchSuite('scripted', options, step => {
     step(`cancel: ${name}`, async ({ editor, scriptLog }, shot) => {
       await editor.rightClick(`def ${name}`, 'Generate Triton Kernel');
       const toast = editor.toast(`Triton kernel for ${name}`);
-      await toast.filter({ hasText: name === 'hang_tracing' ? 'Tracing' : 'Checking values' }).waitFor();
+      await toast.filter({ hasText: name === 'hang_tracing' ? 'Traced' : 'Checking values' }).waitFor();
       await editor.status('1 running').waitFor();
       await shot(`progress-${name}`);
       await editor.button(toast, 'Cancel').click();
