@@ -96,3 +96,45 @@ def test_analyse_lists_what_uses_torch(tmp_path):
     (row,) = answer["targets"]
     assert (row["qualname"], row["class"], row["refusal"]) == ("rms_norm", "row reduction", None)
     assert row["bytes"] > 2 * 8192 * 4096 * 2
+
+
+METHODS = """
+import torch
+from torch import nn
+
+
+class Span(nn.Module):
+    @classmethod
+    def of(cls, x):
+        return x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = nn.SiLU()
+
+    def forward(self, x):
+        return x + self.act(x)
+"""
+
+
+def test_a_class_method_is_called_as_one(tmp_path):
+    (tmp_path / "m.py").write_text(METHODS)
+    finished, answer = command(tmp_path, "generate", f"{tmp_path / 'm.py'}::Span.of", "--inputs", "x: f32[5, 8]")
+    assert finished.returncode == 0, (answer["reason"], finished.stderr[-1500:])
+
+
+def test_a_submodule_that_could_be_replaced_declines(tmp_path):
+    (tmp_path / "m.py").write_text(METHODS)
+    finished, answer = command(tmp_path, "generate", f"{tmp_path / 'm.py'}::Block.forward", "--inputs", "x: f32[5, 8]")
+    assert (finished.returncode, answer["outcome"]) == (3, "declined")
+    assert "SiLU" in answer["reason"]
+
+
+def test_an_interpreter_without_torch_says_what_to_install(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    bare = tmp_path / "bare" / "bin" / "python"
+    finished, answer = command(tmp_path, "generate", f"{EXAMPLES / 'rms_norm.py'}::rms_norm", "--interpreter", bare)
+    assert finished.returncode == 1
+    assert f"{bare} -m pip install torch" in answer["reason"]

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from samples import GRAPH, TASK
 
-from kernelwright.model import Argument, Call, Case, Inputs, Placeholder, TensorSpec
+from kernelwright.model import Argument, Call, Case, Inputs, Placeholder, Scalar, TensorSpec
 from kernelwright.verify.domain import excludes_a_call, from_graph, is_contiguous, matches, narrow, pair
 from kernelwright.verify.plan import GPU, INTERPRETER, LAYOUTS, VALUES, fits, plan, shrink_to, typical_sizes
 from kernelwright.verify.shrink import smaller
+from kernelwright.verify.verifier import admissible_after
 
 VARIANT = from_graph(GRAPH)
 CASES = plan(TASK, GRAPH, VARIANT, INTERPRETER)
@@ -81,6 +82,7 @@ def test_a_claim_about_another_graph_covers_nothing():
         (Case(0, dtype="float32"), None),
         (Case(0, values="nonfinite"), None),
         (Case(0, sizes={"s0": 3, "s1": 9}), None),
+        (Case(0, scalars={"factor": 3.0}), "factor = 2 only"),
     ],
 )
 def test_narrowing(case, words):
@@ -122,3 +124,17 @@ def test_a_domain_is_not_narrowed_past_the_users_own_calls():
     assert not excludes_a_call(narrowed, task, {0})
     assert excludes_a_call(narrowed, task, {0, 1})
     assert not excludes_a_call(VARIANT, task, {0, 1})
+
+
+def test_a_scalar_that_got_fixed_is_not_changed_again_and_still_matches():
+    narrowed, _ = narrow(VARIANT, Case(0, scalars={"factor": 3.0}), "float32")
+    assert narrowed.scalars == ()
+    assert matches(narrowed, GRAPH)
+    assert not admissible_after(GRAPH, narrowed, Case(0, scalars={"factor": 5.0}), "float32")
+    assert admissible_after(GRAPH, narrowed, Case(0), "float32")
+
+
+def test_a_tiny_scalar_is_tried_large():
+    graph = replace(GRAPH, scalars=(Scalar("eps", "eps", "float", 1e-6),))
+    tried = {case.scalars["eps"] for case in plan(TASK, graph, from_graph(graph), INTERPRETER) if case.scalars}
+    assert 0.5 in tried

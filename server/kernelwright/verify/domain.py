@@ -35,7 +35,8 @@ def matches(variant: Variant, graph: Graph) -> bool:
         for claim in variant.tensors
         if claim.path == tensor.path
     )
-    return claimed == traced and same_dtypes and set(map(_key, variant.fixed)) == set(map(_key, graph.fixed))
+    fixed = set(map(_key, graph.fixed)) <= set(map(_key, variant.fixed))
+    return claimed == traced and same_dtypes and fixed
 
 
 def _key(fixed: Fixed) -> str:
@@ -63,6 +64,12 @@ def narrow(variant: Variant, case: Case, user_dtype: str | None) -> tuple[Varian
     """
     if case.values != "user" and case.values != "normal":
         return None
+    if case.scalars:
+        stuck = [scalar for scalar in variant.scalars if scalar.path in case.scalars]
+        kept = tuple(scalar for scalar in variant.scalars if scalar not in stuck)
+        fixed = (*variant.fixed, *(Fixed(scalar.path, scalar.example) for scalar in stuck))
+        words = ", ".join(f"{scalar.path} = {scalar.example:g}" for scalar in stuck)
+        return (replace(variant, scalars=kept, fixed=fixed), f"{words} only") if stuck else None
     if case.layout not in ("user", "contiguous"):
         tensors = tuple(replace(tensor, layout="contiguous") for tensor in variant.tensors)
         return replace(variant, tensors=tensors), "contiguous tensors only"

@@ -154,6 +154,8 @@ def scalar_sweep(graph: Graph) -> Iterator[dict[str, float]]:
     for scalar in graph.scalars:
         if scalar.type == "float":
             yield {scalar.path: scalar.example * 1.5 + (0.25 if scalar.example == 0 else 0.0)}
+            if abs(scalar.example) < 0.05:
+                yield {scalar.path: 0.5}  # a tiny one that is ignored shows only when it is not tiny
     floats = [scalar for scalar in graph.scalars if scalar.type == "float"]
     if len(floats) > 1:
         yield {scalar.path: scalar.example * (0.5 + 0.1 * position) for position, scalar in enumerate(floats)}

@@ -301,7 +301,9 @@ def admissible_after(graph: Graph, variant: Variant, case: Case, user_dtype: str
     dtype_fits = case.dtype is None or any(case.dtype in tensor.dtypes for tensor in floats)
     contiguous = all(tensor.layout == "contiguous" for tensor in variant.tensors)
     layout_fits = not contiguous or case.layout in ("user", "contiguous")
-    return dtype_fits and layout_fits and admissible(graph, variant, case)
+    run_time = {scalar.path for scalar in variant.scalars}
+    scalars_fit = all(path in run_time for path in case.scalars)
+    return dtype_fits and layout_fits and scalars_fit and admissible(graph, variant, case)
 
 
 def _guarded_anyway(variant: Variant, failure: Failure) -> bool:

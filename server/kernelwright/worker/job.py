@@ -113,6 +113,8 @@ def call(entry: Callable[..., Any], data: wire.CallData) -> Any:
     import torch
 
     args = data.args if data.owner is None else (data.owner, *data.args)
+    if data.method == "classmethod":
+        args = (types.SimpleNamespace(), *args)  # stands for `cls`: a kernel has no use for the class
     with torch.no_grad():
         value = entry(*args, **data.kwargs)
         if inspect.isawaitable(value):

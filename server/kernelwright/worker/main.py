@@ -19,6 +19,12 @@ def main(argv: list[str] | None = None) -> int:
     detach_standard_streams(Path(rest[0]) if rest else None)
     channel = Channel(int(read_fd), int(write_fd))
     if role == "reference":
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            return refuse(
+                channel, f"torch does not import in {sys.executable} ({error}): {sys.executable} -m pip install torch"
+            )
         from kernelwright.worker.reference import serve
 
         serve(channel)
@@ -30,6 +36,14 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     print(f"unknown role {role!r}", file=sys.stderr)
     return 2
+
+
+def refuse(channel: Channel, message: str) -> int:
+    """Answer every request with what is missing, until the end of input."""
+    for request in channel:
+        error = {"type": "EnvironmentProblem", "message": message}
+        channel.send({"id": request.get("id"), "ok": False, "error": error})
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from kernelwright.worker.graphs import build_graph
 from kernelwright.worker.inputs import LiveCall
@@ -36,6 +41,34 @@ def trace_calls(calls: list[LiveCall]) -> Traced:
 
 def trace_one(call: LiveCall) -> Json:
     """The graph of one call, its `refusal` set where it cannot be a kernel."""
+    with called_modules() as called:
+        graph = _trace_one(call)
+    if not called or graph["refusal"]:
+        return graph
+    owned = call.owner.named_modules() if isinstance(call.owner, torch.nn.Module) else ()
+    names = {id(module): f"self.{name}" for name, module in owned}
+    name = names.get(id(called[0]), type(called[0]).__name__)
+    return refusal_graph(
+        call,
+        Refused(
+            f"it calls the module {name}: the kernel would not notice when that is replaced or hooked. "
+            "Use its torch.nn.functional form with its parameters"
+        ),
+    )
+
+
+@contextmanager
+def called_modules() -> Iterator[list[torch.nn.Module]]:
+    """The modules that are called meanwhile."""
+    called: list[torch.nn.Module] = []
+    handle = register_module_forward_pre_hook(lambda module, _: called.append(module))
+    try:
+        yield called
+    finally:
+        handle.remove()
+
+
+def _trace_one(call: LiveCall) -> Json:
     try:
         first = trace(call)
         graph = build_graph(first, call.index)
