@@ -96,7 +96,8 @@ def _command(
         parser.add_argument(
             "--inputs",
             metavar="SRC",
-            help="PATH.py:FUNCTION, which takes (device, dtype, seed) and returns a list of dicts with args; or a literal: 'x: bf16[8192, 4096], eps=1e-6'",
+            help="a literal, 'x: bf16[8192, 4096], eps=1e-6', or PATH.py:FUNCTION, "
+            "which takes (device, dtype, seed) and returns a list of dicts with args",
         )
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     parser.add_argument("--interpreter", help="the Python that has torch and Triton (default: this one)")
