@@ -134,6 +134,8 @@ class Maker:
         highest = _index_range(self.literal)
         values = {item["name"]: _literal_value(item, generator, highest, device) for item in self.literal}
         owner = self._default_owner() if target.kind == "method" else None
+        if isinstance(owner, torch.nn.Module):
+            owner = owner.to(device)
         for name in [name for name in values if name.startswith("self.")]:
             _set_attribute(owner, name, values.pop(name))
         args, kwargs = _arrange(target, values)
