@@ -77,8 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     verify = _command(commands_, "verify", commands.verify, "check someone's kernel against the function")
     verify.add_argument("candidate", metavar="CANDIDATE.py[::ENTRY]")
     verify.add_argument("--seconds", type=float, help="how long the checking of values may take")
-    profile = _command(commands_, "profile", commands.profile, "bytes, flops, floor; times where there is a GPU")
-    profile.add_argument("candidate", nargs="?", metavar="CANDIDATE.py[::ENTRY]")
+    _command(commands_, "profile", commands.profile, "bytes, flops, floor; times where there is a GPU")
     _command(commands_, "analyse", commands.analyse, "the targets of a file and their class", target="FILE[::QUALNAME]")
     _command(
         commands_, "doctor", commands.doctor, "what this machine can do, and what to do about the rest", target=None
